@@ -27,8 +27,8 @@ if TYPE_CHECKING:
     from .loop.daemon.child_run import Display
     from .loop.data.judged_candidates import Agreement
     from .loop.lake.derive.derivation import Told
+    from .loop.library.api_runs import Configuration, Place
     from .loop.library.read_only_run import ReadOnlyRun
-    from .loop.library.working import Configuration, Place
     from .stores.keys import Json
 
 __all__ = [
@@ -38,7 +38,7 @@ __all__ = [
     "import_files",
     "judge_check",
     "open",
-    "rederive",
+    "rebuild_pairs",
     "reparse",
     "resume",
     "run",
@@ -112,7 +112,7 @@ def run(
         KeyboardInterrupt: after an interrupt, once the run has stopped.
     """
     from .loop.daemon.run_request import RunOptions
-    from .loop.library.working import lake_at, run_loop, run_options
+    from .loop.library.api_runs import lake_at, run_loop, run_options
 
     options = RunOptions(
         variant=variant,
@@ -151,7 +151,7 @@ def resume(
         ValueError: if the run does not exist or cannot continue with these limits.
         Exception: as `run`.
     """
-    from .loop.library.working import resume
+    from .loop.library.api_runs import resume
 
     limits = {
         "iterations": iterations,
@@ -177,12 +177,12 @@ def adopt(lake: "Place", run: str | None = None, *, force: bool = False) -> "Rea
         RuntimeError: if another machine adopted it at the same moment.
         OSError: if the bucket cannot be used.
     """
-    from .loop.library.working import adopt
+    from .loop.library.api_runs import adopt
 
     return adopt(lake, run, force=force)
 
 
-def rederive(
+def rebuild_pairs(
     run: "Place | ReadOnlyRun",
     *,
     rule: str,
@@ -206,7 +206,7 @@ def rederive(
         ValueError: if the run, rule or table does not exist, or the rows lack what the rule reads.
     """
     from .loop.lake.derive.derivation_request import DerivationRequest
-    from .loop.library.making import derive
+    from .loop.library.api_data import derive
 
     wanted = DerivationRequest(
         rule=rule,
@@ -231,7 +231,7 @@ def reparse(
     Raises:
         ValueError: if the run does not exist, or is without critiques.
     """
-    from .loop.library.making import parse_again
+    from .loop.library.api_data import parse_again
 
     return parse_again(run, lake, name)
 
@@ -262,8 +262,8 @@ def train(
     """
     from .loop.daemon.run_request import RunOptions
     from .loop.daemon.training_job import TrainingRequest
-    from .loop.library.making import trained
-    from .loop.library.working import run_options
+    from .loop.library.api_data import trained
+    from .loop.library.api_runs import run_options
 
     said = RunOptions(
         prompts=None if prompts is None else str(prompts),
@@ -292,7 +292,7 @@ def evaluate(
     Raises:
         ValueError: if the run or model does not exist, or the file is invalid.
     """
-    from .loop.library.making import evaluated
+    from .loop.library.api_data import evaluated
 
     return evaluated(run, lake, iteration, prompts)
 
@@ -320,8 +320,8 @@ def import_files(
     from pathlib import Path
 
     from .loop.lake.imports.import_files import Import
-    from .loop.library.making import imported
-    from .loop.library.working import lake_at
+    from .loop.library.api_data import imported
+    from .loop.library.api_runs import lake_at
 
     several = [files] if isinstance(files, str | Path) else files
     job = Import(
@@ -368,7 +368,7 @@ def judge_check(
     from .loop.evaluation.judge_check import Settings
     from .loop.evaluation.judge_report import document
     from .loop.evaluation.judges_checked import JudgeSources, judges_checked
-    from .loop.library.working import lake_at
+    from .loop.library.api_runs import lake_at
 
     report = judges_checked(
         JudgeSources(sources=list(map(str, sources)), lake=lake_at(lake), human=human, by=by),

@@ -123,7 +123,7 @@ def configured(source: Path, url: str, concurrency: int) -> RunConfig:
         "tiny",
         "ultrafeedback-dpo",
         (
-            "guard=true",
+            "injection_guard=true",
             f"prompts.source={source}",
             "prompts.parts=null",
             "prompts.dev_share=0.0",

@@ -64,7 +64,7 @@ def scripted(*overrides: str) -> Any:
 
 def measure_units(side: str, count: int) -> float:
     """Return the seconds of sampling `count` units."""
-    from lpfloop.loop.daemon.exams import ordered
+    from lpfloop.loop.daemon.eval_sets import ordered
     from lpfloop.loop.daemon.iterations import iteration
     from lpfloop.loop.daemon.loop import Job
     from lpfloop.loop.daemon.opening import opened
@@ -206,10 +206,10 @@ def build(folder: Path) -> int:
     from lpfloop.stores.journal_reader import Unit
     from lpfloop.stores.records import Checkpoint
 
-    owed = Journal.owed
+    pending = Journal.pending
 
     def settled(self: Journal, iteration: int, stage: str) -> Sequence[Unit]:
-        found = owed(self, iteration, stage)
+        found = pending(self, iteration, stage)
         if stage in READ or stage.startswith("verdict"):
             return found
         with self._transaction("commit"):
@@ -225,11 +225,11 @@ def build(folder: Path) -> int:
         name = f"checkpoint-{self.iteration}"
         row = {**{f: getattr(MADE_HERE, f) for f in MADE_HERE.__dataclass_fields__}}
         row |= {"checkpoint_id": name, "iteration": self.iteration, "path": f"checkpoints/{name}"}
-        stage.commit(unit, {Checkpoint: [Checkpoint(**row)]}, training.Advance(rows=1))
+        stage.commit(unit, {Checkpoint: [Checkpoint(**row)]}, training.UnitStats(rows=1))
 
     with (
         unscored(),
-        patched(Journal, {"owed": settled}),
+        patched(Journal, {"pending": settled}),
         patched(training.Training, {"pay": publish, "require_enough": lambda *_: None}),
     ):
         run_loop(big_job(folder, BIG["iterations"]), Silent(), StopSignal())

@@ -36,15 +36,15 @@ from slow_server import serving
 
 from lpfloop.configs.load import load_config
 from lpfloop.configs.schema import EngineConfig, RunConfig
-from lpfloop.loop.daemon.exams import ordered
+from lpfloop.loop.daemon.eval_sets import ordered
 from lpfloop.loop.daemon.iterations import iteration
 from lpfloop.loop.daemon.loop import Job
 from lpfloop.loop.daemon.opening import opened
 from lpfloop.loop.data.prompts import load_prompts
+from lpfloop.loop.run.engine_client import engine_sampling
 from lpfloop.loop.run.handles import Rows, chunked
 from lpfloop.loop.run.iteration import Iteration
-from lpfloop.loop.run.lines import engine_sampling
-from lpfloop.loop.run.pump import SLICE
+from lpfloop.loop.run.request_dispatcher import SLICE
 from lpfloop.loop.run.stop import StopSignal
 from lpfloop.loop.stages.critique import critique
 from lpfloop.loop.stages.sample import sample

@@ -158,9 +158,9 @@ def pandas_pairs(lake: Path, prompts: int) -> dict[str, float]:
 
 
 def own_pairs(lake: Path, prompts: int) -> dict[str, float]:
-    """Pair in memory, like `rederive`."""
+    """Pair in memory, like `rebuild-pairs`."""
     from lpfloop.loop.data.pairs import Pairing
-    from lpfloop.loop.lake.derive.rederive import derive
+    from lpfloop.loop.lake.derive.rebuild_pairs import derive
     from lpfloop.loop.lake.query.runs import open_run
     from lpfloop.stores.records import Pair
 
@@ -361,7 +361,7 @@ def written(lake: Path, prompts: int) -> Iterator[Figure]:
 def paired(lake: Path, prompts: int) -> Iterator[Figure]:
     """Pair the whole iteration."""
     options = ("--rule", "success_vs_failure", "--top-k", str(TOP_K), "--name", "paired")
-    cost = lpfloop(lake, "rederive", run_name(prompts), *options)
+    cost = lpfloop(lake, "rebuild-pairs", run_name(prompts), *options)
     yield Figure(
         what="pairs of the iteration",
         value=f"{cost.seconds:.1f} s, {cost.mib:,.0f} MiB",

@@ -39,7 +39,7 @@ from lpfloop.critics.feedback import FeedbackCritic
 from lpfloop.critics.verify import Verifier
 from lpfloop.loop.run.handles import Prompts, chunked
 from lpfloop.loop.run.iteration import Iteration
-from lpfloop.loop.run.reporter import Advance
+from lpfloop.loop.run.reporter import UnitStats
 from lpfloop.loop.run.run import Run
 from lpfloop.loop.run.served import Served
 from lpfloop.loop.run.stop import StopSignal
@@ -55,7 +55,7 @@ from lpfloop.stores.sealed import HashedFile
 from lpfloop.stores.sealing import EncodedRows
 
 FOR_MANY = ("policy.engine.kind=scripted", "critic.engine.kind=scripted", "reward.model=none")
-TELEMETRY = {**Advance(rows=1, tokens=6, prompt_tokens=8, calls=1).numbers, "judge_calls": 0}
+TELEMETRY = {**UnitStats(rows=1, tokens=6, prompt_tokens=8, calls=1).numbers, "judge_calls": 0}
 LOOKS = 10
 """Number of printed lines in a long measurement."""
 MIB = 2**20
@@ -86,7 +86,7 @@ class Silent:
     def begin(self, iteration: int, stage: str, *, planned: int, done: int) -> None:
         """Report nothing."""
 
-    def advance(self, iteration: int, stage: str, advance: Advance) -> None:
+    def advance(self, iteration: int, stage: str, advance: UnitStats) -> None:
         """Report nothing."""
 
     def end(self, iteration: int, stage: str) -> None:
@@ -170,7 +170,7 @@ def filled(journal: Journal, iteration: int, units: int, group: int) -> None:
         return [named(iteration, number) for number in range(units)]
 
     journal.plan(iteration, "sample", named(iteration, -1), keys)
-    owed = [unit.key for unit in journal.owed(iteration, "sample")]
+    pending = [unit.key for unit in journal.pending(iteration, "sample")]
     for first in range(0, units, group):
         journal.commit(
             [
@@ -183,7 +183,7 @@ def filled(journal: Journal, iteration: int, units: int, group: int) -> None:
                     },
                     telemetry=TELEMETRY,
                 )
-                for key in owed[first : first + group]
+                for key in pending[first : first + group]
             ]
         )
     journal.seal(

@@ -22,12 +22,12 @@ from typing import Any
 
 from lpfloop.configs.load import load_config
 from lpfloop.configs.schema import RunConfig
-from lpfloop.loop.daemon.exams import ordered
+from lpfloop.loop.daemon.eval_sets import ordered
 from lpfloop.loop.daemon.iterations import iteration
 from lpfloop.loop.daemon.job import Job
 from lpfloop.loop.daemon.opening import opened
 from lpfloop.loop.data.prompts import load_prompts
-from lpfloop.loop.run.reporter import Advance
+from lpfloop.loop.run.reporter import UnitStats
 from lpfloop.loop.run.stop import StopSignal
 from lpfloop.loop.stages.critique import critique
 from lpfloop.loop.stages.sample import sample
@@ -101,7 +101,7 @@ class Silent:
     def begin(self, iteration: int, stage: str, *, planned: int, done: int) -> None:
         """Report nothing."""
 
-    def advance(self, iteration: int, stage: str, advance: Advance) -> None:
+    def advance(self, iteration: int, stage: str, advance: UnitStats) -> None:
         """Report nothing."""
 
     def end(self, iteration: int, stage: str) -> None:
@@ -131,7 +131,7 @@ def configured(url: str, prompts: Path, options: argparse.Namespace, *, overlap:
         "policy.engine.script=overlap:policy",
         f"critic.model={url}",
         "reward.model=none",
-        "guard=false",
+        "injection_guard=false",
         f"overlap={str(overlap).lower()}",
     )
     return load_config("tiny", "rlrf", settings, {})

@@ -18,7 +18,7 @@ from lpfloop.configs.load import load_config
 from lpfloop.configs.schema import SamplingConfig
 from lpfloop.loop.data.principles import Mix, load_mix
 from lpfloop.loop.data.prompts import tiny_prompts
-from lpfloop.loop.run.lines import engine_sampling
+from lpfloop.loop.run.engine_client import engine_sampling
 from lpfloop.loop.run.model_pool import OwnSampling, PoolModel, load_pool
 from lpfloop.loop.run.models import located
 from lpfloop.loop.stages.model_assignment import Slot, principle_of, told

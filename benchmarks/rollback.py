@@ -32,7 +32,7 @@ TASK = "math"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Course:
+class CheckpointHistory:
     """A run: its policies' held-out results by prompt, their verdicts, the task's clusters."""
 
     seed: int
@@ -77,7 +77,7 @@ class Course:
             best = standing.best_iteration
 
 
-def course(folder: Path) -> Course:
+def course(folder: Path) -> CheckpointHistory:
     """Read a run."""
     run = RunReader(folder)
     try:
@@ -85,7 +85,7 @@ def course(folder: Path) -> Course:
         measured = scores.select(pl.col("metric").unique()).collect()["metric"].to_list()
         prompts = run.scan("prompts").filter(pl.col("task") == TASK, pl.col("split") == HELD_OUT)
         standings = run.scan("standings").sort("iteration").collect()
-        return Course(
+        return CheckpointHistory(
             seed=configuration(run).seed,
             values=values_of(scores, VERIFIED, measured),
             standings=frame_rows(PolicyStanding, standings),
@@ -95,7 +95,7 @@ def course(folder: Path) -> Course:
         run.close()
 
 
-def report(courses: Sequence[Course]) -> None:
+def report(courses: Sequence[CheckpointHistory]) -> None:
     """Print a line for each run, and a summary."""
     last = max(max(found.values) for found in courses)
     models = " | ".join(f"M_{number}" for number in range(last + 1))

@@ -27,13 +27,13 @@ from statistics import median
 
 from lpfloop.configs.load import load_config
 from lpfloop.configs.schema import RunConfig
-from lpfloop.loop.daemon.exams import ordered
+from lpfloop.loop.daemon.eval_sets import ordered
 from lpfloop.loop.daemon.iterations import iteration
 from lpfloop.loop.daemon.loop import Job
 from lpfloop.loop.daemon.opening import opened
 from lpfloop.loop.data.prompts import load_prompts
 from lpfloop.loop.run.handles import Rows, chunked
-from lpfloop.loop.run.reporter import Advance
+from lpfloop.loop.run.reporter import UnitStats
 from lpfloop.loop.run.run import Run
 from lpfloop.loop.run.stop import StopSignal
 from lpfloop.loop.stages.sample import sample
@@ -62,7 +62,7 @@ class Silent:
     def begin(self, iteration: int, stage: str, *, planned: int, done: int) -> None:
         """Report nothing."""
 
-    def advance(self, iteration: int, stage: str, advance: Advance) -> None:
+    def advance(self, iteration: int, stage: str, advance: UnitStats) -> None:
         """Report nothing."""
 
     def end(self, iteration: int, stage: str) -> None:

@@ -104,17 +104,17 @@ def _refinements(
 def _pairs(store: Any, run: Any, units: int, top_k: int) -> None:
     """Commit the pairs by blocks of prompts, one a unit; the other units are empty."""
     from lpfloop.loop.data.pairs import Pairing
-    from lpfloop.loop.lake.derive.rederive import derive
+    from lpfloop.loop.lake.derive.rebuild_pairs import derive
     from lpfloop.stores.frames import as_arrow
-    from lpfloop.stores.records import Pair, Yield
+    from lpfloop.stores.records import Pair, PairingOutcome
 
     how = Pairing(rule="success_vs_failure", top_k=top_k, root_seed=0, iteration=1)
     made = iter(derive(run, Pair, how))
     for number in range(units):
         block = next(made, None)
-        rows = {} if block is None else {Pair: block.rows, Yield: block.yields}
+        rows = {} if block is None else {Pair: block.rows, PairingOutcome: block.yields}
         tables = {kind: as_arrow(frame) for kind, frame in rows.items()}
-        _commit(store, (1, "pair", number), tables or {Pair: [], Yield: []})
+        _commit(store, (1, "pair", number), tables or {Pair: [], PairingOutcome: []})
     store.flush()
 
 

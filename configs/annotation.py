@@ -3,7 +3,7 @@
 from typing import Literal
 
 from .engines import EngineConfig, SamplingConfig
-from .exam_names import ExamName
+from .eval_set_names import EvalSetName
 from .section import Place, Section, semantic
 
 Role = Literal["strong", "medium", "weak"]
@@ -97,7 +97,7 @@ class AnswerJudge(Section):
 class AssessmentConfig(Section):
     """Measurements of a policy's held-out answers in addition to verification."""
 
-    reference: Place | dict[ExamName, Place] | None = semantic(
+    reference: Place | dict[EvalSetName, Place] | None = semantic(
         None,
         "whose answers to win against: initial (M_0's own, shown in both orders), tiny, or a file "
         "of another model's outputs, for each named set of held-out prompts its own if need be; "
@@ -118,12 +118,12 @@ class AssessmentConfig(Section):
     probes: Place | None = semantic(
         None, "capability probes before and after: tiny, or a JSONL file of prompts with checks"
     )
-    difficulty: Place | dict[ExamName, Place] | None = semantic(
+    difficulty: Place | dict[EvalSetName, Place] | None = semantic(
         None,
         "a file of how hard each held-out instruction is to win on, for the length-controlled "
         "win-rate; for each named set of them its own if need be",
     )
-    scores: tuple[Place, ...] | dict[ExamName, tuple[Place, ...]] = semantic(
+    scores: tuple[Place, ...] | dict[EvalSetName, tuple[Place, ...]] = semantic(
         (),
         "forms by which assessment.judge scores each answer: just-eval, alignbench, alignbench-zh "
         "or a YAML file; for each named set of held-out prompts its own if need be",

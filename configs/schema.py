@@ -11,7 +11,7 @@ from pydantic import BeforeValidator, Field, SerializeAsAny
 
 from .annotation import AnnotationConfig, AssessmentConfig
 from .engines import NO_MODEL, EngineConfig, SamplingConfig
-from .exam_names import ExamName
+from .eval_set_names import EvalSetName
 from .filters import PairsConfig, PromptQuality, RuleFilters, VarianceFilter
 from .judging import CriticConfig, FactsConfig, GradingConfig
 from .recipes import RLRF, Recipe
@@ -89,7 +89,7 @@ class PromptsConfig(Section):
         "'tiny', 'smol', hf:OWNER/NAME, or a file or folder of prompts: JSONL, JSON, CSV, Parquet, "
         "or the output of `save_to_disk`; required",
     )
-    held_out: str | dict[ExamName, Place] | None = semantic(
+    held_out: str | dict[EvalSetName, Place] | None = semantic(
         None,
         "file or folder of held-out prompts, or several named sets that are measured separately: "
         "{gsm8k: FILE, bios: FILE}; default: split off `source`",
@@ -123,8 +123,8 @@ class PromptsConfig(Section):
         0.1, "share of `source` that becomes dev prompts, if `dev` is not set", ge=0, le=0.5
     )
     per_iteration: int | None = semantic(None, "train prompts an iteration; default: all", ge=1)
-    evaluated: int | None = semantic(None, "held-out prompts evaluated; default: all", ge=1)
-    deciding: int | None = semantic(660, "dev prompts that decide; null: all", ge=1)
+    max_test: int | None = semantic(None, "held-out prompts evaluated; default: all", ge=1)
+    max_dev: int | None = semantic(660, "dev prompts that decide; null: all", ge=1)
     chunk: int = semantic(64, "prompts in a unit of work", ge=1)
     parts: PartsConfig = PartsConfig()
     rules: RuleFilters = RuleFilters()
@@ -206,7 +206,7 @@ class SmokeConfig(Section):
     prompts: int = cosmetic(
         3, "prompts of the test, as different in task as there are; 0: no test", ge=0, le=64
     )
-    most_unread: float = cosmetic(
+    max_parse_failures: float = cosmetic(
         0.5,
         "share of a judge's replies that may be unreadable: in the test, and of a stage's first "
         "200 or more; above it the run stops",
@@ -224,12 +224,12 @@ class VerdictConfig(Section):
     on_regression: Literal["continue", "rollback", "stop"] = semantic(
         "rollback",
         "where the next iteration begins if M_t is not at least as good as the best, by the "
-        "margins: rollback: with the best; continue: with M_t; stop: nowhere",
+        "tolerances: rollback: with the best; continue: with M_t; stop: nowhere",
     )
-    margin: float = semantic(
+    regression_tolerance: float = semantic(
         0.01, "largest accepted loss against the best model, over all prompts", ge=0, le=1
     )
-    task_margin: float = semantic(
+    task_tolerance: float = semantic(
         0.03, "largest accepted loss against the best model in one task", ge=0, le=1
     )
     converged_after: int | None = cosmetic(
@@ -304,7 +304,7 @@ class RunConfig(Section):
     critic: CriticConfig = CriticConfig()
     reward: RewardConfig = RewardConfig()
     recipe: Annotated[SerializeAsAny[Recipe], BeforeValidator(chosen_recipe)] = RLRF()
-    guard: bool = semantic(
+    injection_guard: bool = semantic(
         default=True,
         description="read a judge's verdict only after a random line that no text can contain",
     )
@@ -327,7 +327,9 @@ class RunConfig(Section):
     smoke: SmokeConfig = SmokeConfig()
     tracking: TrackingConfig = TrackingConfig()
     report: ReportConfig = ReportConfig()
-    drain_s: float = live(30.0, "how long a stop waits for work in flight, in seconds", ge=0)
+    shutdown_timeout_s: float = live(
+        30.0, "how long a stop waits for work in flight, in seconds", ge=0
+    )
     budget: BudgetConfig = BudgetConfig()
     prices: PriceConfig = PriceConfig()
     evaluation: SamplingConfig = semantic(

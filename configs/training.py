@@ -142,7 +142,7 @@ class TrainingConfig(Section):
         10.0, "minutes of training between checkpoints, from which it resumes; 0: each step", ge=0
     )
     retries: int = cosmetic(2, "restarts of a failed training", ge=0)
-    stall_s: float = cosmetic(
+    hang_timeout_s: float = cosmetic(
         1800.0, "seconds without a sign of life after which a trainer counts as hung", gt=0
     )
 

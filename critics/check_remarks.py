@@ -1,4 +1,4 @@
-"""Remarks on checks, for refinement: the demand, and the finding in the answer."""
+"""RunWarnings on checks, for refinement: the demand, and the finding in the answer."""
 
 import json
 import re

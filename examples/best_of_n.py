@@ -24,8 +24,8 @@ SETTINGS = {
     "critic.kind": "verifier",
     "reward.model": "none",
     "assessment.kl": False,
-    "prompts.evaluated": 24,
-    "prompts.deciding": 4,
+    "prompts.max_test": 24,
+    "prompts.max_dev": 4,
 }
 LOCAL = {"policy.engine.kind": "transformers"}
 SERVED = {"policy.engine": {"kind": "openai", "model_name": "best-of-8", "concurrency": 4}}

@@ -13,8 +13,8 @@ import lpfloop
 
 SETTINGS = {
     "prompts.source": "none",  # the pairs' prompts; a share is held out
-    "prompts.evaluated": 12,
-    "prompts.deciding": 12,
+    "prompts.max_test": 12,
+    "prompts.max_dev": 12,
     "policy.engine.kind": "transformers",
     "smoke.prompts": 0,
     "assessment": {"kl": False, "oracle": None},
@@ -55,7 +55,7 @@ def main() -> None:
     file = folder / "coins.jsonl"
     file.write_text("".join(f"{json.dumps(row)}\n" for row in rows()))
     coins = lpfloop.import_files(file, name="coins", default_task="math")
-    made = lpfloop.rederive(coins, rule="overall")
+    made = lpfloop.rebuild_pairs(coins, rule="overall")
     print(coins.pairs(derived=made.derived.name))
 
     run = lpfloop.train(

@@ -44,8 +44,8 @@ def main() -> None:
         "reward.model": "none",
         "assessment.kl": False,
         "prompts.per_iteration": 48,
-        "prompts.evaluated": 24,
-        "prompts.deciding": 24,
+        "prompts.max_test": 24,
+        "prompts.max_dev": 24,
         "training.min_pairs": 4,
     }
     recipe = f"{__file__}:right_over_wrong"

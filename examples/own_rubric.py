@@ -76,8 +76,8 @@ def main() -> None:
         "reward.model": "none",
         "assessment.kl": False,
         "prompts.per_iteration": 8,
-        "prompts.evaluated": 12,
-        "prompts.deciding": 4,
+        "prompts.max_test": 12,
+        "prompts.max_dev": 4,
     }
     url = f"http://127.0.0.1:{PORT}/v1"
     run = lpfloop.run("tiny", critic=url, iterations=0, name="own-rubric", set=settings)

@@ -25,8 +25,8 @@ def main() -> None:
         "reward.model": "none",
         "assessment.kl": False,
         "prompts.per_iteration": 32,
-        "prompts.evaluated": 24,
-        "prompts.deciding": 24,
+        "prompts.max_test": 24,
+        "prompts.max_dev": 24,
         "training.min_pairs": 8,
         "training.dpo.learning_rate": 3e-4,
     }

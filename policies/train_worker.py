@@ -312,7 +312,7 @@ def main(path: str) -> int:
     datasets.config.HF_DATASETS_CACHE = job.folder(CACHE)
     identity = job_identity(Path(path).read_bytes())
     try:
-        with alone(job, patience_s=ENDING_S) if is_main() else nullcontext():
+        with alone(job, retry_timeout_s=ENDING_S) if is_main() else nullcontext():
             run(job, identity)
     except TrainingError as fault:
         logger.critical("%s", fault)

@@ -15,7 +15,7 @@ from .address import bucket_of, run_argument
 from .bucket import Bucket
 from .durable import TEMPORARY, make_folder, publish_file, quarantine
 from .failpoints import reach
-from .heads import ALIVE_S, Head, is_own, newest_head, run_bucket, sign_of_life_s, take_epoch
+from .heartbeat import SignsOfLife
 from .inspection import Damage, damages
 from .journal import Journal
 from .journal_file import COMMITS, JOURNAL
@@ -23,7 +23,7 @@ from .journal_snapshots import Snapshot, fetch, snapshots
 from .lake import OWN, QUARANTINE, RunWriter, lose, run_folder, run_names
 from .lock import acquire, release
 from .objects import objects_of
-from .signs_of_life import SignsOfLife
+from .run_lease import ALIVE_S, Head, is_own, newest_head, run_bucket, sign_of_life_s, take_epoch
 
 ADOPTED = "adopted"
 """The kind of the event that records an adoption."""
@@ -40,7 +40,7 @@ class AdoptedRun:
     """A run that this machine has adopted, and the snapshot it was adopted from.
 
     `before` was its head; `passed_over` are newer snapshots that were damaged; `missing` are
-    files that the journal refers to and the bucket lacks: their units are owed again.
+    files that the journal refers to and the bucket lacks: their units are pending again.
     """
 
     folder: Path

@@ -125,7 +125,7 @@ def open_derived(run: Path, name: str) -> Derived:
     """
     names = derived_names(run)
     if name not in names:
-        known = ", ".join(names) or "none; `lpfloop rederive` makes one"
+        known = ", ".join(names) or "none; `lpfloop rebuild-pairs` makes one"
         raise DerivedError(f"derived table {name!r} is not in run {run.name}; it has {known}")
     folder = run / DERIVED / name
     with _told(folder):
@@ -159,7 +159,7 @@ def _told(folder: Path) -> Generator[None]:
         yield
     except DamagedError as error:
         raise DamagedError(
-            f"{error}; remove {folder} and make it again: `lpfloop rederive`, "
+            f"{error}; remove {folder} and make it again: `lpfloop rebuild-pairs`, "
             "`lpfloop lake reparse`"
         ) from error
 

@@ -17,9 +17,9 @@ from typing import Any
 
 import pyarrow as pa
 
-from .beside import measured_beside
 from .journal_reader import Reader
 from .keys import canonical_json, digest
+from .side_evals import measured_beside
 from .stage_files import committed
 
 MODULUS = 1 << 256

@@ -14,12 +14,12 @@ from pathlib import Path
 from typing import Any
 
 from .canaries import CANARIES
-from .heads import FEW
 from .journal import Journal
 from .journal_reader import Reader
 from .lake import CHECKPOINTS, COLLECTED, QUARANTINE, RunReader
 from .lock import unread
 from .objects import Objects, objects_of
+from .run_lease import FEW
 from .sealed import size_of
 from .stage_files import FILES, MODELS, file_path, remedied, trained
 
@@ -118,9 +118,9 @@ def _unreferenced(journal: Reader) -> Iterator[Garbage]:
             if path.name not in known:
                 reason = "no unit refers to it: it was published, and not committed"
                 yield Garbage(path=path, size=size, reason=reason)
-    owed = set(journal.lost())
+    pending = set(journal.lost())
     for path, size in _inside(objects, folder / QUARANTINE):
-        if not owed:
+        if not pending:
             reason = "it was damaged, and what it held was made again"
             yield Garbage(path=path, size=size, reason=reason)
     for path in sorted((folder / "work").iterdir()):

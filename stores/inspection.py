@@ -3,7 +3,7 @@
 
 Every stage file and every published checkpoint is checked for presence and size; a deep inspection
 hashes its bytes, and the canaries'. A repair quarantines damaged files and makes exactly their
-units owed again.
+units pending again.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -38,7 +38,7 @@ def damages(journal: Reader, *, deep: bool) -> list[Damage]:
 
 
 def repair(journal: Journal) -> list[Damage]:
-    """Quarantine damaged files and make their units owed again; return the damages."""
+    """Quarantine damaged files and make their units pending again; return the damages."""
     found = damages(journal, deep=True)
     for damage in found:
         lose(journal, damage.unit, damage.path, damage.reason)

@@ -22,7 +22,7 @@ from .address import run_argument
 from .bucket import OutOfReachError
 from .durable import TEMPORARY, make_folder, publish_file, sweep
 from .failpoints import reach
-from .heads import take_headship
+from .heartbeat import SignsOfLife
 from .journal_file import (
     JOURNAL,
     CommitCount,
@@ -36,10 +36,10 @@ from .journal_snapshots import Snapshots
 from .keys import Json, canonical_json
 from .lock import FencedError, acquire, admit_readers, release
 from .objects import require_unused
+from .run_lease import take_headship
 from .schemas import SCHEMA_VERSION
 from .sealed import HashedFile
 from .sealing import EncodedRows
-from .signs_of_life import SignsOfLife
 
 __all__ = [
     "AMENDED",
@@ -335,7 +335,7 @@ class Journal(Reader):
         if planned_as != identity:
             raise JournalError(
                 f"stage {stage} of iteration {iteration} was planned with other inputs; "
-                f"the run's data or code changed: start another run with --run NAME --fork "
+                f"the run's data or code changed: start another run with --run NAME --reuse-from "
                 f"{self.folder.name}, which re-uses what still holds"
             )
         return int(count)
@@ -585,7 +585,7 @@ class Journal(Reader):
             self._db.executemany("INSERT OR REPLACE INTO meta VALUES (?, ?)", list(facts))
 
     def lose(self, unit: str) -> None:
-        """Make a unit whose rows are damaged owed again; it must give the same rows as before."""
+        """Make a unit with damaged rows pending again; it must give the same rows as before."""
         with self._transaction("lose"):
             self._db.execute(
                 'INSERT OR IGNORE INTO lost SELECT key, "table", sha256'

@@ -3,7 +3,7 @@
 A backup is a copy of the whole journal at one moment, named by its number and the SHA-256 of its
 bytes; the last two are kept. If the end of the journal's log is damaged, SQLite goes back to the
 last commit before the damage. Otherwise the last backup replaces the journal. Later commits are
-owed again.
+pending again.
 """
 
 import secrets
@@ -89,7 +89,7 @@ def _cut(folder: Path) -> str | None:
     with closing(open_journal(folder, writable=True, counted=False)) as opened:
         opened.database.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
     _forget_count(folder)
-    return "its log is cut at the damaged place: what was committed after that is owed again"
+    return "its log is cut at the damaged place: what was committed after that is pending again"
 
 
 def _restored(folder: Path) -> str | None:
@@ -106,7 +106,7 @@ def _restored(folder: Path) -> str | None:
     write_file(folder / JOURNAL, backup.read_bytes(), "mended")
     # Last: if a kill comes before, the journal is recognised as damaged by the commit count.
     _forget_count(folder)
-    return "its last backup has taken its place: what was committed after it is owed again"
+    return "its last backup has taken its place: what was committed after it is pending again"
 
 
 def _aside(folder: Path, path: Path) -> Path:

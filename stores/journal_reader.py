@@ -360,7 +360,7 @@ class Reader:
         )
         return str(key)
 
-    def owed(self, iteration: int, stage: str) -> list[Unit]:
+    def pending(self, iteration: int, stage: str) -> list[Unit]:
         """Return the stage's units that are not done, in the order of its chunks."""
         rows = self._query(
             "SELECT key, chunk FROM units INDEXED BY units_owed"
@@ -425,7 +425,7 @@ class Reader:
         ]
 
     def lost(self) -> list[str]:
-        """Return the units whose rows were damaged and are owed again."""
+        """Return the units whose rows were damaged and are pending again."""
         return [str(unit) for (unit,) in self._query("SELECT DISTINCT unit FROM lost")]
 
     def spent(self) -> Cost:

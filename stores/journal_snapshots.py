@@ -23,8 +23,8 @@ import pyarrow as pa
 from .bucket import Bucket
 from .durable import TEMPORARY, write_file
 from .failpoints import reach
-from .heads import Headship
 from .journal_file import journal_copy
+from .run_lease import RunLease
 from .sealed import DamagedError, file_sha256
 
 SNAPSHOTS = "journal"
@@ -70,7 +70,7 @@ class LastSnapshot:
 class Snapshots:
     """Takes the snapshots of a held journal, under its head's epoch; one at a time."""
 
-    def __init__(self, folder: Path, headship: Headship) -> None:
+    def __init__(self, folder: Path, headship: RunLease) -> None:
         self._folder = folder
         self._headship = headship
         self._turn = threading.Lock()

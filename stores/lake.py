@@ -59,7 +59,7 @@ class RunNameError(ValueError):
 
 
 class OwedAgainError(RuntimeError):
-    """Damaged rows were found and quarantined; their unit is owed again."""
+    """Damaged rows were found and quarantined; their unit is pending again."""
 
     code = "LPF-214"
 
@@ -220,7 +220,7 @@ class RunWriter:
 
         Raises:
             JournalError: if the unit has not committed rows of that kind.
-            OwedAgainError: if they are missing or altered: the unit is owed again.
+            OwedAgainError: if they are missing or altered: the unit is pending again.
         """
         return from_table(row_type, self.table(row_type, unit))
 
@@ -229,7 +229,7 @@ class RunWriter:
 
         Raises:
             JournalError: if the unit has not committed rows of that kind.
-            OwedAgainError: if they are missing or altered: the unit is owed again.
+            OwedAgainError: if they are missing or altered: the unit is pending again.
         """
         return self._read(unit, TABLES[row_type])
 
@@ -238,7 +238,7 @@ class RunWriter:
 
         Raises:
             JournalError: if the unit has not committed rows of that kind.
-            OwedAgainError: if they are missing or altered: the unit is owed again.
+            OwedAgainError: if they are missing or altered: the unit is pending again.
         """
         (rows,) = encoded([self._read(unit, TABLES[row_type])])
         path = self.folder / "work" / "unpacked" / f"{rows.sha256}.parquet"
@@ -254,7 +254,7 @@ class RunWriter:
         """Return the folder of a published checkpoint, every byte verified.
 
         Raises:
-            OwedAgainError: if it is damaged: the training is owed again.
+            OwedAgainError: if it is damaged: the training is pending again.
             DamagedError: if it is whole, and only its canary was altered.
             JournalError: if its weights were removed by `lpfloop lake gc`.
         """
@@ -264,7 +264,7 @@ class RunWriter:
         """Return the folder of a published reward model, every byte verified.
 
         Raises:
-            OwedAgainError: if it is damaged: its training is owed again.
+            OwedAgainError: if it is damaged: its training is pending again.
         """
         return self._verified_model(REWARD_MODELS, reward_model_id)
 
@@ -332,7 +332,7 @@ class RunWriter:
             raise self._file_lost(self.journal.parts_of(unit)[table], error) from error
 
     def _file_lost(self, part: Part, error: DamagedError) -> OwedAgainError:
-        """Make every unit with rows in the damaged file owed again."""
+        """Make every unit with rows in the damaged file pending again."""
         assert part.file is not None  # noqa: S101 -- damage of the journal has its own error
         path = file_path(self.folder, part.table, part.file)
         self._units.forget(part.file)
@@ -349,12 +349,12 @@ class RunWriter:
         raise JournalError(f"no unit has published {table}/{name}")
 
     def _lost(self, unit: str, path: Path, error: DamagedError) -> OwedAgainError:
-        """Quarantine a damaged file or folder and make its unit owed again."""
+        """Quarantine a damaged file or folder and make its unit pending again."""
         return self.when_there_is_room(lambda: lose(self.journal, unit, path, str(error)))
 
 
 def lose(journal: Journal, unit: str, path: Path, reason: str) -> OwedAgainError:
-    """Put a damaged file or folder into quarantine, and make its unit owed again.
+    """Put a damaged file or folder into quarantine, and make its unit pending again.
 
     Raises:
         AdoptedError: if another machine has taken the run over: it may be making the unit again.
@@ -364,7 +364,7 @@ def lose(journal: Journal, unit: str, path: Path, reason: str) -> OwedAgainError
     objects_of(journal.folder).quarantine(path, journal.folder / QUARANTINE)
     journal.lose(unit)
     journal.record("damaged", {"unit": unit, "path": str(path), "reason": reason})
-    return OwedAgainError(f"{reason}; unit {unit} is owed again")
+    return OwedAgainError(f"{reason}; unit {unit} is pending again")
 
 
 def collected(journal: Reader) -> frozenset[str]:

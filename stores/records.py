@@ -14,7 +14,7 @@ Split = Literal["train", "dev", "held-out"]
 PromptPart = Literal["sft", "preference", "unlabeled"]
 """Train prompts by purpose: to fine-tune on, to compare answers of, to optimise on."""
 Against = Literal["initial", "previous", "best"]
-Scope = Literal["all", "exam", "task", "family", "source"]
+Scope = Literal["all", "eval_set", "task", "family", "source"]
 Answer = Literal["better", "not better", "undecided"]
 CandidateKind = Literal["sample", "refinement", "greedy", "external", "rollout"]
 FinishReason = Literal["stop", "length", "truncated_thinking", "overlong", "failed"]
@@ -58,8 +58,8 @@ class Prompt:
     """x: a prompt for the policy, with the reference answer if the task has one.
 
     `family` groups prompts in reports, such as all prompts of one template; `cluster` groups
-    prompts whose results are not independent, such as all questions about one text; `exam` names
-    the set of a held-out prompt. `part` is its use in training, if the file states one.
+    prompts whose results are not independent, such as all questions about one text; `eval_set`
+    names the set of a held-out prompt. `part` is its use in training, if the file states one.
     `correct_answers` and `incorrect_answers` are further answers of its data set, None if unknown.
     """
 
@@ -72,7 +72,7 @@ class Prompt:
     source: str
     family: str | None = None
     cluster: str | None = None
-    exam: str | None = None
+    eval_set: str | None = None
     part: PromptPart | None = None
     correct_answers: tuple[str, ...] | None = None
     incorrect_answers: tuple[str, ...] | None = None
@@ -380,7 +380,7 @@ class UnpairedAnswer:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Yield:
+class PairingOutcome:
     """How many training rows were made from one prompt, or the reason for none."""
 
     prompt_id: str

@@ -35,6 +35,7 @@ from .records import (
     Evaluation,
     Grade,
     Pair,
+    PairingOutcome,
     PolicyStanding,
     PolicyVerdict,
     Preference,
@@ -48,7 +49,6 @@ from .records import (
     Score,
     Statistic,
     UnpairedAnswer,
-    Yield,
 )
 
 SCHEMA_VERSION = 7
@@ -62,7 +62,7 @@ Row = (
     | Pair
     | Demonstration
     | UnpairedAnswer
-    | Yield
+    | PairingOutcome
     | Checkpoint
     | RewardModel
     | Rollout
@@ -103,7 +103,7 @@ TABLES: Mapping[type[Row], str] = {
     Pair: "pairs",
     Demonstration: "demonstrations",
     UnpairedAnswer: "unpaired_answers",
-    Yield: "yields",
+    PairingOutcome: "yields",
     Checkpoint: "checkpoints",
     RewardModel: "reward_models",
     Rollout: "rollouts",

@@ -41,7 +41,7 @@ MODELS: Mapping[str, str] = {"checkpoints": "checkpoint_id", "reward_models": "r
 
 The models are in the run's folder of the same name.
 """
-REMEDY = "says what is lost and makes it owed again"
+REMEDY = "says what is lost and makes it pending again"
 _PLACE = b"lpfloop.stage"
 _Schema = Mapping[str, pl.DataType]
 

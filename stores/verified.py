@@ -90,9 +90,9 @@ def verify(files: Iterable[SealedFile], at_once: int = AT_ONCE) -> None:
     Raises:
         DamagedError: naming the first that is missing or altered.
     """
-    owed = [file for file in files if _looked.get(file.place) != (file.look(), file.expected)]
+    pending = [file for file in files if _looked.get(file.place) != (file.look(), file.expected)]
     with ThreadPoolExecutor(at_once) as pool:
-        for _ in pool.map(_verify, owed):
+        for _ in pool.map(_verify, pending):
             pass
 
 
@@ -128,13 +128,13 @@ def _some(some: Some, path: Path) -> bool:
         known = _in_pieces[str(path)] = KnownPieces(look, read_pieces(path), set())
     if known.pieces is None:
         return False
-    owed = [piece for piece in wanted(known.pieces, some) if piece not in known.proved]
-    if owed:
+    pending = [piece for piece in wanted(known.pieces, some) if piece not in known.proved]
+    if pending:
         with path.open("rb", buffering=0) as file:
-            altered = not all(piece.agrees(file.fileno()) for piece in owed)
+            altered = not all(piece.agrees(file.fileno()) for piece in pending)
         if altered or _look(path) != look:
             raise DamagedError(f"{path} was altered: {ALTERED}")
-        known.proved.update(owed)
+        known.proved.update(pending)
     return True
 
 

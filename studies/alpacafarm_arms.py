@@ -9,8 +9,8 @@ from lpfloop.loop.studies.study import StudyArm
 SIZES = (
     "prompts.per_iteration=1800",
     "prompts.parts={layout: disjoint, sft: 400, preference: 1000, unlabeled: 400}",
-    "prompts.evaluated=165",
-    "prompts.deciding=24",
+    "prompts.max_test=165",
+    "prompts.max_dev=24",
     "assessment.reward=false",
     "assessment.kl=false",
     "training.reward.held_out=100",

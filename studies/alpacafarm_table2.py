@@ -171,8 +171,8 @@ STUDY = Study(
     paper=best_of_n.PAPER,
     built_in=(
         "Annotators and the human are scripts: annotators like correct, friendly and long answers, "
-        "with weights of their own, and judge both in training and in the exam, so that whatever "
-        "learns their taste wins. Which method learns it best is not built in."
+        "with weights of their own, and judge both in training and in the evaluation, so that "
+        "whatever learns their taste wins. Which method learns it best is not built in."
     ),
     arms=(SFT, BEST_OF_N, FEEDME, CONDITIONED, DPO, IMITATING, PPO, QUARK),
     find=find,

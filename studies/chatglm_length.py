@@ -55,8 +55,8 @@ TALKER = StudyArm(
     tiny=(
         "prompts.per_iteration=700",
         "prompts.parts={layout: used, sft: 700}",
-        "prompts.evaluated=12",
-        "prompts.deciding=12",
+        "prompts.max_test=12",
+        "prompts.max_dev=12",
     ),
     files=(PEOPLE,),
 )
@@ -79,8 +79,8 @@ def _arm(name: str, *settings: str, prompts: int = 420, fork: str = "") -> Study
         tiny=(
             f"prompts.per_iteration={prompts}",
             f"prompts.parts={{layout: used, preference: {prompts}}}",
-            "prompts.evaluated=150",
-            "prompts.deciding=12",
+            "prompts.max_test=150",
+            "prompts.max_dev=12",
             "training.reward.epochs=1",
             "training.reward.batch_size=24",
             "training.reward.micro_batch_size=24",

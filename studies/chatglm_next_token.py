@@ -80,8 +80,8 @@ def _arm(name: str, weight: float, fork: str = "") -> StudyArm:
         tiny=(
             "prompts.per_iteration=400",
             "prompts.parts={layout: used, unlabeled: 400}",
-            "prompts.evaluated=12",
-            "prompts.deciding=12",
+            "prompts.max_test=12",
+            "prompts.max_dev=12",
             "training.ppo.max_steps=16",
             "training.next_token.batch_size=16",
         ),

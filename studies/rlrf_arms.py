@@ -6,7 +6,7 @@ do not change.
 
 from lpfloop.loop.studies.study import StudyArm
 
-SMALL = ("prompts.per_iteration=240", "prompts.evaluated=330", "prompts.deciding=24")
+SMALL = ("prompts.per_iteration=240", "prompts.max_test=330", "prompts.max_dev=24")
 """Size of an iteration that takes a minute on two cores."""
 N, M = 4, 4
 FIRST = "rlrf-dpo"

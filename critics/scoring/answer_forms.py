@@ -1,8 +1,8 @@
 """Forms by which a judge scores single answers: Just-Eval, AlignBench, or the user's YAML file.
 
 A form has a scale from 1 to `best`, `aspects` with their meanings, and the `template` of the
-question. `kinds` map a prompt's task, family, source or exam to its aspects. `totals` are means of
-the means of categories, which prompts name as their family.
+question. `kinds` map a prompt's task, family, source or eval set to its aspects. `totals` are means
+of the means of categories, which prompts name as their family.
 """
 
 from collections.abc import Iterator, Mapping
@@ -37,7 +37,7 @@ class ScoredAspect(Section):
 
 
 class ScoredKind(Section):
-    """The aspects of prompts whose task, family, source or exam is one of `of`; empty: of all."""
+    """The aspects of prompts whose task, family, source or eval set is in `of`; empty: all."""
 
     of: tuple[Text, ...] = ()
     aspects: tuple[AspectName, ...] = Field(min_length=1)
@@ -99,7 +99,7 @@ class AnswerForm:
 
     def aspects_of(self, prompt: Prompt) -> tuple[str, ...]:
         """Return the names of the aspects that answers to a prompt are scored in."""
-        called = (prompt.task, prompt.family, prompt.source, prompt.exam)
+        called = (prompt.task, prompt.family, prompt.source, prompt.eval_set)
         for name in filter(None, called):
             for kind in self.file.kinds:
                 if name in kind.of:

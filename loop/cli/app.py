@@ -25,7 +25,7 @@ from .compare_commands import compare
 from .config_commands import diff_configs, schema, show_config, variants
 from .critic_commands import critic_check
 from .critique_commands import critique
-from .derive_commands import rederive, reparse, train
+from .derive_commands import rebuild_pairs, reparse, train
 from .evaluate_commands import evaluate
 from .exchange_commands import export, import_
 from .init_commands import init
@@ -138,7 +138,7 @@ PANELS: Mapping[str, Mapping[str, Command | CommandGroup]] = {
         "export": export,
         "critique": critique,
         "annotations": annotations,
-        "rederive": rederive,
+        "rebuild-pairs": rebuild_pairs,
         "train": train,
     },
     "Measure": {

@@ -188,13 +188,13 @@ def _told(error: Exception) -> tuple[Exit, str] | None:
     from ...stores.annotation_ledger import LedgerError
     from ...stores.bucket import BucketError
     from ...stores.derived import DerivedError
-    from ...stores.heads import AdoptedError
     from ...stores.index import IndexUnusableError
     from ...stores.journal import FencedError
     from ...stores.journal_file import DamagedJournalError
     from ...stores.journal_reader import JournalError
     from ...stores.lake import OwedAgainError, RunNameError
     from ...stores.lock import LockedError
+    from ...stores.run_lease import AdoptedError
     from ...stores.sealed import DamagedError
     from ...stores.targets import TargetError
     from ..daemon.control import CommandRefusedError, ControlError, NoDaemonError

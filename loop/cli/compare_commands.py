@@ -140,7 +140,7 @@ def _write_rankings(
     """
     from rich.console import Console
 
-    from ..data.telling import tell
+    from ..data.text_wrap import tell
     from ..evaluation.ranking_agreement import ranking_agreement
     from ..lake.query.row_output import is_table, write_frame
 
@@ -212,7 +212,7 @@ def write_comparison(
     """
     from rich.console import Console
 
-    from ..data.telling import tell
+    from ..data.text_wrap import tell
     from ..evaluation.compare_tasks import results_by_task
     from ..evaluation.compared_columns import comparison_remarks, errors_over, lead_levels
     from ..evaluation.comparison_rows import compared_runs

@@ -27,7 +27,7 @@ NewName = Annotated[
 ]
 
 
-def rederive(
+def rebuild_pairs(
     name: AnyRun = None,
     *,
     rule: Annotated[
@@ -72,7 +72,7 @@ def rederive(
     Pairs or demonstrations by another rule; they are stored as a derived table.
     """
     from ..lake.derive.derivation_request import DerivationRequest
-    from ..lake.derive.rederive import rederive
+    from ..lake.derive.rebuild_pairs import rebuild_pairs
     from ..lake.query.runs import open_run
     from ..run.terminal import say
 
@@ -91,7 +91,7 @@ def rederive(
     with exit_codes():
         name = chosen_run(lake, name, tell=True)
         run = open_run(lake, name)
-        told = rederive(run, wanted)
+        told = rebuild_pairs(run, wanted)
         run.close()
     lineage = told.derived.lineage
     made = lineage["table"]
@@ -120,7 +120,7 @@ def reparse(
     found = {key: value for key, value in lineage["found"].items() if key != "statuses"}
     _tell(told, f"{lineage['rows']['critiques']} critiques", found, as_json=as_json)
     say(
-        f"`lpfloop rederive {name} --rule RULE --derived {told.derived.name}{in_lake(lake)}` "
+        f"`lpfloop rebuild-pairs {name} --rule RULE --derived {told.derived.name}{in_lake(lake)}` "
         "pairs by them"
     )
 

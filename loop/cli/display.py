@@ -21,12 +21,12 @@ from rich.progress import (
 )
 from rich.table import Column
 
-from ...stores.beside import smoked
 from ...stores.keys import Json
+from ...stores.side_evals import smoked
 from ..data.durations import duration
 from ..data.sanitize import one_line, visible
-from ..data.stage_names import is_exam
-from ..run.reporter import EVERY_S, Advance
+from ..data.stage_names import is_eval_set
+from ..run.reporter import EVERY_S, UnitStats
 
 LONGEST_STAGE = 80
 ROOMY = 120
@@ -65,7 +65,7 @@ class _Tally:
     now: Callable[[], float]
     started: float = field(init=False)
     done: int = field(init=False)
-    made: Advance = field(default_factory=Advance)
+    made: UnitStats = field(default_factory=UnitStats)
     work: str = ""
     left_s: float | None = None
     details: list[str] = field(default_factory=list[str])
@@ -73,7 +73,7 @@ class _Tally:
     def __post_init__(self) -> None:
         self.started, self.done = self.now(), self.before
 
-    def add(self, advance: Advance) -> None:
+    def add(self, advance: UnitStats) -> None:
         self.done += 1
         self.made += advance
         self.work, self.left_s = "", None
@@ -133,10 +133,10 @@ class LineReporter:
         self._stages[iteration, stage] = tally
         if done < planned:
             self._end_evaluations(iteration)
-            if is_exam(stage):
+            if is_eval_set(stage):
                 self._evaluations.setdefault(iteration, _Evaluation(started=tally.started))
 
-    def advance(self, iteration: int, stage: str, advance: Advance) -> None:
+    def advance(self, iteration: int, stage: str, advance: UnitStats) -> None:
         """Add a unit's counts."""
         self._stages[iteration, stage].add(advance)
 
@@ -148,7 +148,7 @@ class LineReporter:
     def end(self, iteration: int, stage: str) -> None:
         """Print the results of a stage in this process, if it was work."""
         tally, verb = self._stages.pop((iteration, stage)), stage.partition(":")[0]
-        if is_exam(stage):
+        if is_eval_set(stage):
             if verb == "evaluate" and iteration in self._evaluations:
                 self._evaluations[iteration].answers += tally.made.rows
         elif tally.done > tally.before and verb not in BOOKKEEPING and smoked(stage) is None:
@@ -244,7 +244,7 @@ class LiveReporter(LineReporter):
             escape(shown), total=planned, completed=done, summary=""
         )
 
-    def advance(self, iteration: int, stage: str, advance: Advance) -> None:
+    def advance(self, iteration: int, stage: str, advance: UnitStats) -> None:
         """Move the stage's bar by one unit."""
         super().advance(iteration, stage, advance)
         tally = self._stages[iteration, stage]

@@ -99,7 +99,7 @@ def print_equal(shown: "EqualTable") -> None:
     from rich.console import Console
 
     from ..daemon.equal_table import TRIAL_HEAD, VERDICT_HEAD, reach_texts, reached_scores
-    from ..data.telling import tell
+    from ..data.text_wrap import tell
     from .compare_tables import fitted_tables, print_texts
 
     console = Console()

@@ -79,5 +79,5 @@ def prepare(
         words = ["lpfloop", "run", "--config", str(options.preset or "tiny")]
         words += ["--prompts", prompts] if prompts else []
         words += ["--policy", made.policy, "--critic", made.policy]
-        words += ["--set", f"reward.model={made.reward}", "--set", "guard=false"]
+        words += ["--set", f"reward.model={made.reward}", "--set", "injection_guard=false"]
         say(f"made: run the method with\n  {shlex.join(words)}{in_lake(lake)}")

@@ -15,7 +15,7 @@ from rich.table import Table
 from ...stores.records import Evaluation, Scope
 from ..data.sanitize import one_line
 from ..data.splits import HELD_OUT
-from ..data.telling import tell
+from ..data.text_wrap import tell
 from ..lake.query.flips import LostMost
 from ..lake.query.forgetting import FALL, FALL_OVERALL, PASSED, PREFIX, alarming, is_probe
 from ..lake.query.model_figures import MeasuredModel, ModelFigure, RunResults
@@ -111,15 +111,15 @@ def _blocks(results: RunResults) -> list[_FigureBlock]:
     places: dict[tuple[Scope, str], None] = {(row.scope, row.name): None for row in results.rows}
     tasks = [place for place in places if place[0] == "task"]
     shown = [p for p in places if p not in tasks or len(tasks) > 1 or ("all", "") not in places]
-    exams = [_told(results, *place) for place in places if place[0] == "exam"]
-    shown = [p for p in shown if p[0] != "task" or _told(results, *p) not in exams]
+    eval_sets = [_told(results, *place) for place in places if place[0] == "eval_set"]
+    shown = [p for p in shown if p[0] != "task" or _told(results, *p) not in eval_sets]
     measured = {(row.name, row.figure) for row in results.rows if row.scope == "task"}
     of_one = {f for _, f in measured if len(tasks) > 1 and sum(f == g for _, g in measured) == 1}
     return [_block(results, *place, of_one if place[0] == "all" else ()) for place in shown]
 
 
 def _told(results: RunResults, scope: Scope, name: str) -> frozenset[tuple[str, int, int, float]]:
-    """Return all values of a scope, to find a task whose values equal an exam's."""
+    """Return all values of a scope, to find a task whose values equal an eval set's."""
     own = (row for row in results.rows if (row.scope, row.name) == (scope, name))
     return frozenset((row.figure, row.iteration, row.n, row.value) for row in own)
 
@@ -128,8 +128,8 @@ def _block(results: RunResults, scope: Scope, name: str, without: Collection[str
     own = [row for row in results.rows if (row.scope, row.name) == (scope, name)]
     figures = [f for f in dict.fromkeys(row.figure for row in own) if f not in without]
     most = max(row.n for row in own)
-    exam = "exam " if scope == "exam" else ""
-    called = f"{exam}{one_line(name, limit=NAME)}" if name else "all"
+    eval_set = "eval set " if scope == "eval_set" else ""
+    called = f"{eval_set}{one_line(name, limit=NAME)}" if name else "all"
     return _FigureBlock(
         title=f"{called}, {most:,}",
         figures=tuple((f, {r.iteration: r for r in own if r.figure == f}) for f in figures),

@@ -60,7 +60,7 @@ Detach = Annotated[
 ForkOf = Annotated[
     str | None,
     typer.Option(
-        "--fork",
+        "--reuse-from",
         help="Reuse the finished work of this run that the settings still allow.",
         autocompletion=run_names,
         rich_help_panel=RESUME,
@@ -209,7 +209,7 @@ def run(
         require_together(policy_tokens, beside, several=several)
         options = options.in_lake(lake)
         if variants is not None or paper is not None:
-            alone = {"--variant": variant, "--fork": fork, "--detach": detach or None}
+            alone = {"--variant": variant, "--reuse-from": fork, "--detach": detach or None}
             alone |= {"--download": download or None, "--dry-run": dry_run or None}
             alone |= {"--variants": paper and variants}
             _refuse_beside("--variants" if paper is None else "--paper", alone)

@@ -26,7 +26,7 @@ def stop_signal(config: "RunConfig", *, lift_pause: bool = False) -> "StopSignal
     """Return the stop signal of the loop: set by a signal or by a command."""
     from ..run.stop import StopSignal
 
-    return StopSignal(drain_s=config.drain_s, lift_pause=lift_pause)
+    return StopSignal(shutdown_timeout_s=config.shutdown_timeout_s, lift_pause=lift_pause)
 
 
 def work_on(job: "Job", stop: "StopSignal", announce: int | None) -> None:

@@ -77,7 +77,7 @@ def verify(
             _list(found)
     if found:
         units = len({damage.unit for damage in found})
-        say(f"`lpfloop lake repair {name}{in_lake(lake)}` makes these {units} units owed again")
+        say(f"`lpfloop lake repair {name}{in_lake(lake)}` makes these {units} units pending again")
         raise typer.Exit(Exit.FAULT)
     told = f"{parts} parts and all checkpoints are {'unaltered' if deep else 'there'}"
     typer.echo(told, err=as_json)
@@ -113,7 +113,7 @@ def repair(
         finally:
             journal.close()
     _list(found)
-    typer.echo(f"{len({damage.unit for damage in found})} units are owed again")
+    typer.echo(f"{len({damage.unit for damage in found})} units are pending again")
     if redo:
         typer.echo(f"{forgotten} units made after them are forgotten")
     if found or forgotten:

@@ -135,7 +135,7 @@ def _command(
 def _print_finding(study: "Study", finding: "StudyFinding", where: str) -> None:
     from rich.console import Console
 
-    from ..data.telling import tell
+    from ..data.text_wrap import tell
     from ..studies.study_pages import claim_table
 
     console = Console()

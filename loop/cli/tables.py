@@ -16,7 +16,7 @@ from ..data.file_row import UnusedFields
 from ..data.receipts import KEPT, keeps
 from ..data.sanitize import one_line, visible
 from ..data.short_id import short_id
-from ..data.telling import tell
+from ..data.text_wrap import tell
 from ..lake.query.answer_logprobs import told_logprobs, told_survival
 from ..lake.query.row_table import print_columns, text_columns
 
@@ -92,7 +92,7 @@ def print_status(
 
 def _needs(status: Mapping[str, Any]) -> Iterator[str]:
     """Yield the user's next steps for a run."""
-    from ..lake.query.run_needs import Need, needs_told
+    from ..lake.query.next_steps import Need, needs_told
 
     yield from needs_told([Need(**need) for need in status["needs"]], status["daemon"]["state"])
 
@@ -110,7 +110,7 @@ def _state(status: Mapping[str, Any]) -> Iterator[str]:
     begun = [] if done else [*status["iterations"], *status["beside"]]
     for iteration in begun:
         for stage in iteration["stages"]:
-            if stage["owed"]:
+            if stage["pending"]:
                 place = (
                     f"iteration {iteration['iteration']}, {one_line(stage['stage'], limit=LINE)}"
                 )
@@ -183,7 +183,18 @@ def _unused(told: Mapping[str, Any] | None) -> Iterator[str]:
 
 STAGE = 34
 """The width that a stage's name may take."""
-STAGES = ("", "stage", "units", "owed", "unscored", "retries", "tokens", "per s", "time", "to go")
+STAGES = (
+    "",
+    "stage",
+    "units",
+    "pending",
+    "unscored",
+    "retries",
+    "tokens",
+    "per s",
+    "time",
+    "to go",
+)
 
 
 def _stages(
@@ -196,13 +207,13 @@ def _stages(
                 str(iteration["iteration"]),
                 one_line(stage["stage"], limit=STAGE),
                 _units(stage),
-                _count(stage["owed"]),
+                _count(stage["pending"]),
                 _count(stage["unscored"]),
                 _count(stage["retries"]),
                 _count(stage["tokens"]),
                 _count(round(_rate(stage) or 0)),
                 duration(stage["seconds"]),
-                duration(stage["eta_s"]) if stage["owed"] else "",
+                duration(stage["eta_s"]) if stage["pending"] else "",
             )
     for stage in ahead:
         name, seconds = one_line(stage["stage"], limit=STAGE), stage["seconds"]
@@ -279,8 +290,8 @@ def _alike(what: str, found: Mapping[str, Any]) -> str:
             f"{found['overlapping']:,} of {found['held_out']:,} held-out prompts overlap with train"
         )
         sharing = [
-            f"{exam} {of['overlapping']:,} of {of['held_out']:,}"
-            for exam, of in found.get("exams", {}).items()
+            f"{eval_set} {of['overlapping']:,} of {of['held_out']:,}"
+            for eval_set, of in found.get("eval_sets", {}).items()
             if of["overlapping"]
         ]
         told += f" ({', '.join(sharing)})" if sharing else ""

@@ -159,7 +159,7 @@ def _print(lines: Iterable[str]) -> None:
     from rich.console import Console
 
     from ..data.sanitize import one_line
-    from ..data.telling import tell
+    from ..data.text_wrap import tell
     from .tables import LINE
 
     console = Console()

@@ -7,7 +7,7 @@ from ...stores.journal_reader import Reader
 from ..daemon.control import PAUSED, alive
 from ..daemon.progress import Progress, progress
 from ..lake.query.runs import ending
-from ..run.reporter import Advance, Reporter
+from ..run.reporter import Reporter, UnitStats
 
 POLL_S = 0.5
 Place = tuple[int, str]
@@ -28,7 +28,7 @@ class Watcher:
         """Report until no process works on the run any more; return how it ended."""
         for stage in self._stages():
             self._seen[stage.iteration, stage.stage] = stage
-            if stage.owed:
+            if stage.pending:
                 self._begin(stage, done=stage.done)
         going_on = alive(self.reader.folder)
         if going_on:
@@ -56,7 +56,7 @@ class Watcher:
             if place not in self._shown:
                 self._begin(stage, done=0 if before is None else before.done)
             self._advance(before, stage)
-            if not stage.owed:
+            if not stage.pending:
                 self._end(place)
         paused = self.reader.meta(PAUSED) == "1"
         if paused != self._paused:
@@ -75,7 +75,7 @@ class Watcher:
         }
         units = now.done - (0 if before is None else before.done)
         for unit in range(units):
-            advance = Advance(**more) if unit + 1 == units else Advance()
+            advance = UnitStats(**more) if unit + 1 == units else UnitStats()
             self.reporter.advance(now.iteration, now.stage, advance)
 
     def _end(self, place: Place) -> None:

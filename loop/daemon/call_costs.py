@@ -7,11 +7,11 @@ from pathlib import Path
 from typing import Any, cast
 
 from ...configs.schema import RunConfig
-from ...stores.beside import SMOKE
 from ...stores.journal_file import DamagedJournalError
 from ...stores.journal_reader import JournalError, Reader
 from ...stores.keys import Json
 from ...stores.lake import run_folder, run_names
+from ...stores.side_evals import SMOKE
 
 EARLIER = 5
 """How many runs of a lake are searched for the costs of calls."""

@@ -164,7 +164,7 @@ class ControlServer:
     def __enter__(self) -> Self:
         """Record who works on the run, take up its pause, and listen."""
         operator = self._operator
-        operator.stop.drain_s = operator.config().drain_s
+        operator.stop.shutdown_timeout_s = operator.config().shutdown_timeout_s
         self._record_start()
         self._restore_pause()
         self._wake, self._woken = socket.socketpair()
@@ -266,7 +266,7 @@ class ControlServer:
         except REFUSALS:
             operator.configure(before)
             raise
-        operator.stop.drain_s = config.drain_s
+        operator.stop.shutdown_timeout_s = config.shutdown_timeout_s
 
     def _end(self, command: Stop) -> None:
         if command.now:

@@ -34,7 +34,7 @@ from ..lake.imports.import_files import IMPORT
 from ..lake.imports.run_answers import run_answers
 from ..run.handles import Planned
 from ..run.models import NO_MODEL, is_endpoint, located
-from ..run.reporter import Advance, Reporter
+from ..run.reporter import Reporter, UnitStats
 from ..run.run import Run, Verb, Work
 from ..run.stage import Stage
 from ..run.stop import StopSignal
@@ -58,12 +58,12 @@ def critique_config(config: RunConfig) -> RunConfig:
     return RunConfig(
         iterations=0,
         seed=config.seed,
-        guard=config.guard,
+        injection_guard=config.injection_guard,
         critic=critic,
         # Not read. Older runs contain it, from when this was the default.
         prompts=PromptsConfig(source=TINY, chunk=config.prompts.chunk),
         policy=PolicyConfig(engine=UNOPENED),
-        drain_s=config.drain_s,
+        shutdown_timeout_s=config.shutdown_timeout_s,
         budget=config.budget,
         prices=config.prices,
     )
@@ -159,17 +159,17 @@ def _kept(run: Run, answers: AnswersFile) -> Planned:
     )
 
     def pay(stage: Stage) -> None:
-        owed = {unit.chunk: unit for unit in stage.owed}
+        pending = {unit.chunk: unit for unit in stage.pending}
         for chunk, unit in enumerate(answers.units(size)):
-            if chunk in owed:
+            if chunk in pending:
                 stage.flow.admit()
                 tables: RowsByType = {
                     Prompt: [prompt for prompt, _ in unit],
                     Candidate: [candidate for _, candidate in unit],
                 }
-                stage.commit(owed[chunk], tables, Advance(rows=len(unit)))
+                stage.commit(pending[chunk], tables, UnitStats(rows=len(unit)))
 
-    return run.pay(0, IMPORT, work, pay)
+    return run.run_stage(0, IMPORT, work, pay)
 
 
 def _critique(run: Run, answers: Planned) -> None:

@@ -83,8 +83,8 @@ def given_by(
     table = str(derived.lineage["table"])
     if table not in TRAINABLE:
         raise DerivedError(
-            f"derived table {name} holds {table}; `lpfloop rederive {run_argument(run.folder)} "
-            "--rule RULE "
+            f"derived table {name} holds {table}; `lpfloop rebuild-pairs "
+            f"{run_argument(run.folder)} --rule RULE "
             f"--derived {name}` makes pairs of them"
         )
     if reward and TRAINABLE[table] is not Pair:

@@ -17,8 +17,8 @@ from ...configs.grouped_recipes import GRPO, RLOO, OnlineDPO
 from ...configs.load import Override
 from ...configs.recipes import PPO, ChatGLMPPO, Quark, Recipe, UltraFeedbackPPO
 from ...configs.schema import ConfigError, RunConfig
-from ...stores.beside import measured_beside
-from ..data.stage_names import is_exam
+from ...stores.side_evals import measured_beside
+from ..data.stage_names import is_eval_set
 from ..evaluation.token_course import SpentUnit, TokenBudget
 from .plan import Plan, PlannedStage
 
@@ -89,7 +89,7 @@ def planning_size(config: RunConfig) -> RunSize:
 
 def counted_stages(plan: Plan) -> list[PlannedStage]:
     """Return the stages whose tokens count: those that make something to learn from."""
-    return [s for s in plan.stages if not is_exam(s.stage) and measured_beside(s.stage) is None]
+    return [s for s in plan.stages if not is_eval_set(s.stage) and measured_beside(s.stage) is None]
 
 
 def trial_size(config: RunConfig, plan: Plan, budget: TokenBudget, trained: int) -> RunSize:

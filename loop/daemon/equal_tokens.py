@@ -73,12 +73,12 @@ TRIALS: Mapping[str, tuple[TrialSettings, ...]] = {
 ALIKE = (
     *("policy.", "critic.", "reward.", "evaluation.", "assessment.", "annotation.", "facts."),
     *("verdict.", "prompts.source", "prompts.held_out", "prompts.turns", "prompts.input"),
-    *("prompts.fields", "prompts.task", "prompts.dev", "prompts.skip_bad", "prompts.evaluated"),
-    *("prompts.deciding", "prompts.chunk", "guard"),
+    *("prompts.fields", "prompts.task", "prompts.dev", "prompts.skip_bad", "prompts.max_test"),
+    *("prompts.max_dev", "prompts.chunk", "injection_guard"),
 )
 """The settings that all methods share: the start, the judges, and the measurements."""
 OF_A_METHOD = ("critic.samples",)
-"""Exceptions that remain a method's own: exams ask the critic once, whatever their value."""
+"""Exceptions that remain a method's own: eval sets ask the critic once, whatever their value."""
 USUALLY = {
     # The last policy is compared: no run chooses an earlier one, or ends early.
     "verdict.on_regression": "continue",
@@ -89,7 +89,7 @@ USUALLY = {
     "prompts.parts.layout": "used",
 }
 """The default settings of a comparison."""
-UNEXAMINED = {"prompts.evaluated": 1, "assessment.kl": False}
+UNEXAMINED = {"prompts.max_test": 1, "assessment.kl": False}
 """A trial's policies are hardly examined on held-out prompts, to prevent choosing by them."""
 PROPORTION = 1000
 """Sizes of parts are proportions: an iteration may have more prompts than they add up to."""

@@ -12,9 +12,9 @@ import polars as pl
 from ...configs.load import stored_config
 from ...configs.schema import RunConfig
 from ...critics.checks import require_deciders
-from ...stores.beside import benchmark_beside
 from ...stores.frames import frame_rows
 from ...stores.records import Checkpoint, Evaluation, Prompt
+from ...stores.side_evals import benchmark_beside
 from ..data.files import InputError
 from ..data.prompts import notes_of, read_prompts, shape_of
 from ..data.row_notes import BAD_SHARE

@@ -28,7 +28,7 @@ from .plan import Plan, PlannedStage
 from .rehearsal import Rehearsal, RehearsalError, rehearse
 
 SPENT = ("calls", "judge_calls", "prompt_tokens", "tokens", "most_tokens", "scored", "steps")
-CUT = ("chunk", "per_iteration", "evaluated", "deciding", "parts", "variance")
+CUT = ("chunk", "per_iteration", "max_test", "max_dev", "parts", "variance")
 """Settings of prompts that a rehearsal replaces."""
 
 

@@ -10,8 +10,8 @@ from ...stores.address import run_argument
 from ...stores.records import Checkpoint, Prompt
 from ..data.splits import HELD_OUT
 from ..evaluation.check_drafts import check_drafts
-from ..evaluation.course import Course
-from ..evaluation.watch_policy import stop_at_alarms
+from ..evaluation.checkpoint_history import CheckpointHistory
+from ..evaluation.overoptimization_checks import stop_at_alarms
 from ..lake.search.duplicates import note_duplicates
 from ..recipes import variant_of
 from ..recipes.smoke_needs import smoke_needs
@@ -27,7 +27,7 @@ from ..stages.select_prompts import Suitable, suitable
 from ..stages.smoke_test import smoke_test
 from ..stages.train import keep_initial
 from .derived_run import Given, begin, stored_given, train_given
-from .exams import Exams, examine, examine_steps, ordered
+from .eval_sets import EvalSets, evaluate_sets, evaluate_steps, ordered
 from .score import report_score
 from .tell_trackers import tell_trackers
 
@@ -60,7 +60,7 @@ def turn(
     parts = range(0, len(prompts), PROMPTS_A_PART)
     keep_prompts(run, "prompts", [prompts[i : i + PROMPTS_A_PART] for i in parts])
     train = ordered(prompts, "train", run.config.seed)
-    exams = Exams.of(run.config, prompts)
+    eval_sets = EvalSets.of(run.config, prompts)
     given = stored_given(run.store.journal)
     checkpoint = keep_initial(run) if given is None or given.iteration == 1 else begin(run, given)
     first = checkpoint.iteration
@@ -70,20 +70,20 @@ def turn(
             on_tried()
     sampled = run.config.iterations > first + (given is not None)
     chosen = suitable(run, train) if sampled else Suitable(prompts=train)
-    course = Course.of(checkpoint)
+    course = CheckpointHistory.of(checkpoint)
     for number in range(first, run.config.iterations + 1):
         start = course.start
         named = f": M_{start.iteration} to M_{number}" if number > first else f": M_{number}"
         run.reporter.note(f"iteration {number}{named}", "iteration", iteration=number)
         if number > first:
             share = chosen.share(number, run.config.prompts.per_iteration)
-            it = iteration(run, number, start, share, exams.chunked(HELD_OUT))
+            it = iteration(run, number, start, share, eval_sets.chunked(HELD_OUT))
             if run.seen.trains and not is_endpoint(run.models.initial.location):
                 warm_trainer(run)
-            checkpoint = examine_steps(it, _trained(it, given), exams)
+            checkpoint = evaluate_steps(it, _trained(it, given), eval_sets)
             check_drafts(it)
         if number == first or checkpoint.checkpoint_id != start.checkpoint_id:
-            course = examine(iteration(run, number, checkpoint), course, exams)
+            course = evaluate_sets(iteration(run, number, checkpoint), course, eval_sets)
         else:
             course = course.having(checkpoint)
         run.flow.settle()
@@ -101,7 +101,7 @@ def turn(
     return whole(run.config)
 
 
-def _is_over(run: Run, course: Course) -> bool:
+def _is_over(run: Run, course: CheckpointHistory) -> bool:
     """Whether the run has converged.
 
     Raises:
@@ -113,7 +113,7 @@ def _is_over(run: Run, course: Course) -> bool:
     if not standing.accepted and wanted.on_regression == "stop":
         raise Regressed(
             f"{standing.reason}, and verdict.on_regression is stop; the best is "
-            f"M_{standing.best_iteration}: `lpfloop run --run NAME --fork "
+            f"M_{standing.best_iteration}: `lpfloop run --run NAME --reuse-from "
             f"{run_argument(run.store.folder)} --set verdict.on_regression=rollback` continues "
             "from it, as another run"
         )

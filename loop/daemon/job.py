@@ -102,7 +102,7 @@ def require_same_run(reader: Reader, job: Job, fingerprint: Mapping[str, Json]) 
         said = "; ".join(changes)
         raise ConfigError(
             f"run {name} was started with another configuration ({said}); leave these "
-            f"as they were, or start another run: --run NAME --fork {name} re-uses every "
+            f"as they were, or start another run: --run NAME --reuse-from {name} re-uses every "
             "unit that does not depend on them"
         )
 
@@ -137,7 +137,7 @@ def require_forkable(folder: Path, job: Job) -> None:
             "it; name the new one with --run NAME"
         )
     if not (run_folder(job.lake, job.fork) / JOURNAL).exists():
-        raise ConfigError(f"--fork {job.fork}: no such run in {job.lake}")
+        raise ConfigError(f"--reuse-from {job.fork}: no such run in {job.lake}")
     Reader(run_folder(job.lake, job.fork)).close()
 
 

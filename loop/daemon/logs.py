@@ -17,7 +17,7 @@ from typing import cast
 
 from ...configs.secrecy import redacted
 from ...stores.keys import Json
-from ..run.reporter import EVERY_S, RUN_LOGGER, Advance, Reporter
+from ..run.reporter import EVERY_S, RUN_LOGGER, Reporter, UnitStats
 
 LOGS = "logs"
 RUN_LOG = "run.jsonl"
@@ -111,12 +111,12 @@ class LogReporter:
 
     def __init__(self) -> None:
         self._logger = logging.getLogger(RUN_LOGGER)
-        self._sums: dict[tuple[int, str], Advance] = {}
+        self._sums: dict[tuple[int, str], UnitStats] = {}
         self._told = -EVERY_S
 
     def begin(self, iteration: int, stage: str, *, planned: int, done: int) -> None:
         """Log that a stage begins."""
-        self._sums[iteration, stage] = Advance()
+        self._sums[iteration, stage] = UnitStats()
         self._log(
             "stage begins",
             "stage begins",
@@ -126,7 +126,7 @@ class LogReporter:
             done=done,
         )
 
-    def advance(self, iteration: int, stage: str, advance: Advance) -> None:
+    def advance(self, iteration: int, stage: str, advance: UnitStats) -> None:
         """Add a unit's counts."""
         self._sums[iteration, stage] += advance
 
@@ -168,7 +168,7 @@ class Tee:
         for reporter in self._reporters:
             reporter.begin(iteration, stage, planned=planned, done=done)
 
-    def advance(self, iteration: int, stage: str, advance: Advance) -> None:
+    def advance(self, iteration: int, stage: str, advance: UnitStats) -> None:
         """Pass on that a unit is committed."""
         for reporter in self._reporters:
             reporter.advance(iteration, stage, advance)

@@ -30,7 +30,7 @@ from ..stages.keep_prompts import keep_receipts
 from ..stages.mix import mix_of, require_mix
 from ..stages.people_labels import label_prompts, require_same_prompts
 from ..stages.supervised_set import require_supervised
-from .exams import examined
+from .eval_sets import examined
 from .iterations import converged, turn, whole
 from .job import Job
 from .machine_check import faint_rates

@@ -23,12 +23,13 @@ from ...stores.records import Prompt
 from ..evaluation.instruction_difficulty import difficulty_fingerprint
 from ..evaluation.probe_sets import probes_fingerprint
 from ..evaluation.reference_outputs import reference_fingerprint
-from ..evaluation.step_exams import require_choosable
+from ..evaluation.step_eval_sets import require_choosable
 from ..lake.annotations.bring_in import bring_in
 from ..recipes.refusals import require_fitting, require_sampling
 from ..recipes.roles import NeededRole, critic_alone, needed_roles, require_named
 from ..run.completers import Completers, completers_of
 from ..run.fork import Fork
+from ..run.judge_panel import Panels
 from ..run.judges import (
     fact_judge_of,
     grader_of,
@@ -39,7 +40,6 @@ from ..run.judges import (
 from ..run.labels import Labels
 from ..run.models import Models
 from ..run.observed import NOTHING_SEEN, Observed
-from ..run.panel import Panels
 from ..run.prices import Prices
 from ..run.prompt_filters import Filters
 from ..run.reporter import Reporter
@@ -51,7 +51,7 @@ from ..stages.retry_unscored import to_retry
 from ..stages.supervised_set import supervised_fingerprint
 from .call_costs import costs_in
 from .control import ControlServer, Operator
-from .exams import deciding
+from .eval_sets import deciding
 from .job import SEEN, Job, fingerprint_of, open_journal
 from .machine_check import require_fit, require_layers, require_places
 from .memory_check import require_memory, training_memory

@@ -67,7 +67,7 @@ def require_own_files(reader: Reader) -> None:
             what = "is not there" if now is None else "has changed since"
             raise ConfigError(
                 f"{field}: run {reader.folder.name} began with another {where}, which {what}: put "
-                f"its copy back, {copy}, or start another run: --run NAME --fork "
+                f"its copy back, {copy}, or start another run: --run NAME --reuse-from "
                 f"{reader.folder.name} re-uses every unit that does not depend on it"
             )
 

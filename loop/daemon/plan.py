@@ -36,7 +36,7 @@ from .run_request import VERIFIER
 from .stand_ins import LETTERS_A_TOKEN, StageNotes
 
 STEP_STAGE = re.compile(r":step-([0-9]+):")
-"""The part of an exam stage's label for a policy that was published at a step of a training."""
+"""The part of an eval set stage's label for a policy that was published at a step of a training."""
 TRAININGS = ("train", "train_reward")
 """The stages that publish a model."""
 ROW_BYTES = 400

@@ -5,7 +5,7 @@ from itertools import pairwise
 
 from ..data.durations import duration
 from ..data.sanitize import visible
-from ..data.splits import DEV, HELD_OUT, PARTS, TRAIN, exam_of, is_measured_on
+from ..data.splits import DEV, HELD_OUT, PARTS, TRAIN, eval_set_of, is_measured_on
 from .plan import Plan, PlannedRole, PlannedStage
 from .prompt_sample import REST
 from .run_request import VERIFIER
@@ -151,7 +151,9 @@ def _prompts(plan: Plan) -> Iterator[str]:
     deciding = groups.get(DEV, 0)  # The plan of an older run lacks this group.
     decisive = f", deciding {deciding:,}" if deciding else ""
     sets = {name: size for name, size in groups.items() if is_measured_on(name, HELD_OUT)}
-    named = {exam: size for name, size in sets.items() if (exam := exam_of(name)) is not None}
+    named = {
+        eval_set: size for name, size in sets.items() if (eval_set := eval_set_of(name)) is not None
+    }
     apart = f" ({_counted(named)})" if named else ""
     told = f"{shared:,}, evaluation {sum(sets.values()):,}{apart}{decisive}{dropped}"
     yield _cut(f"  an iteration takes {told}")

@@ -11,7 +11,7 @@ from pathlib import Path
 from ...configs.describe import every_field
 from ...configs.load import ConfigSource, Override, load_config, parse_set
 from ...configs.schema import ConfigError
-from ..evaluation.watch_policy import AlarmStopError
+from ..evaluation.overoptimization_checks import AlarmStopError
 from ..recipes import variant_of
 from ..run.outcomes import Regressed
 from .job import Job

@@ -18,7 +18,7 @@ from .plan import TRAININGS
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Progress:
-    """A stage: units planned, done and pending (`owed`), and the sums over those done.
+    """A stage: units planned, done and pending (`pending`), and the sums over those done.
 
     `rate` is tokens per second. `seconds` is wall time of all processes that worked on it; `eta_s`
     extrapolates it to the pending units, and is None before the first measurement. `training` is
@@ -29,7 +29,7 @@ class Progress:
     stage: str
     planned: int
     done: int
-    owed: int
+    pending: int
     rows: int
     unscored: int
     retries: int
@@ -55,7 +55,7 @@ def progress(reader: Reader, *, running: bool) -> list[Progress]:
     begun = _present(reader) if running else {}
     stages = [_progress(state, _gone(begun, state)) for state in reader.stages()]
     pace = _training(reader.folder) if running else None
-    return [_with_training(stage, pace) if stage.owed else stage for stage in stages]
+    return [_with_training(stage, pace) if stage.pending else stage for stage in stages]
 
 
 def _training(folder: Path) -> TrainingPace | None:
@@ -99,14 +99,14 @@ def _progress(state: StageState, more: float) -> Progress:
     seconds = state.seconds + (more if state.done < state.planned else 0.0)
     totals = {name: int(value) for name, value in state.totals.items()}
     tokens = totals.get("tokens", 0)
-    owed = state.planned - state.done
+    pending = state.planned - state.done
     known = state.done > 0 and seconds > 0
     return Progress(
         iteration=state.iteration,
         stage=state.stage,
         planned=state.planned,
         done=state.done,
-        owed=owed,
+        pending=pending,
         rows=totals.get("rows", 0),
         unscored=totals.get("unscored", 0),
         retries=totals.get("retries", 0),
@@ -116,7 +116,7 @@ def _progress(state: StageState, more: float) -> Progress:
         tokens=tokens,
         seconds=round(seconds, 3),
         rate=round(tokens / seconds, 1) if tokens and seconds > 0 else None,
-        eta_s=round(owed * seconds / state.done, 1) if known else None if owed else 0.0,
+        eta_s=round(pending * seconds / state.done, 1) if known else None if pending else 0.0,
     )
 
 

@@ -18,7 +18,7 @@ from ..data.receipts import KEPT, keeps
 from ..data.splits import DEV, HELD_OUT, PARTS, is_measured_on, laid_out, part_of
 from ..run.handles import Prompts, chunked
 from ..stages.select_prompts import Suitable
-from .exams import Exams, deciding, ordered
+from .eval_sets import EvalSets, deciding, ordered
 
 GROUP = 4
 """The most prompts that represent a group."""
@@ -126,7 +126,7 @@ def sampled(config: RunConfig, prompts: Sequence[Prompt], used: Collection[str])
     sizes = laid_out(config.prompts.parts, used)
     parts, parts_of = _grouped(share, sizes)
     taken = sum(map(len, parts.values()))
-    tested = Exams.of(config, prompts)
+    tested = EvalSets.of(config, prompts)
     groups = {**parts, REST: share[taken:], DEV: deciding(config, prompts), **tested.sets}
     whole = sum(map(len, groups.values())) <= WHOLE
     size = WHOLE if whole else GROUP

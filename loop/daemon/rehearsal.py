@@ -25,8 +25,8 @@ from ..recipes.roles import (
     require_named,
 )
 from ..run.completers import completes
+from ..run.engine_client import engine_sampling
 from ..run.labels import Labels
-from ..run.lines import engine_sampling
 from ..run.models import NO_MODEL, REWARD
 from ..run.observed import Observed
 from ..run.outcomes import NothingToTrainOn
@@ -228,8 +228,8 @@ def _shortened(config: RunConfig, sample: PromptSample) -> RunConfig:
                 update={
                     "chunk": sample.chunk,
                     "per_iteration": None,
-                    "evaluated": None,
-                    "deciding": None,
+                    "max_test": None,
+                    "max_dev": None,
                     "parts": sample.parts,
                     "variance": prompts.variance.model_copy(update={"margin": margin}),
                 }

@@ -15,7 +15,6 @@ from ...critics.feedback import FeedbackCritic
 from ...critics.own_verifier import own_verifier
 from ...policies.engines.token_count import about, token_count
 from ...policies.trainers.job import ONLINE, Method, TrainJob
-from ...stores.beside import SMOKE, smoked
 from ...stores.failpoints import silenced
 from ...stores.journal import Journal
 from ...stores.journal_reader import StageId, Unit
@@ -23,6 +22,7 @@ from ...stores.keys import canonical_json
 from ...stores.lake import RunWriter
 from ...stores.records import Evaluation, Score
 from ...stores.schemas import RowsByType
+from ...stores.side_evals import SMOKE, smoked
 from ..data.splits import PARTS
 from ..recipes.roles import (
     ANNOTATION,
@@ -33,16 +33,16 @@ from ..recipes.roles import (
     needed_roles,
 )
 from ..run.completers import completers_of
+from ..run.device_placement import MAIN_THREAD, Places
 from ..run.handles import Planned
+from ..run.judge_panel import Panels
 from ..run.judges import fact_judge_of, forms_of, grader_of
 from ..run.labels import Labels
 from ..run.models import JUDGES, NLI, REWARD, Served, located
 from ..run.observed import Observed
-from ..run.panel import Panels
 from ..run.prompt_filters import Filters
 from ..run.run import Run, Work
 from ..run.stage import Stage
-from ..run.stage_places import MAIN_THREAD, Places
 from ..run.stop import StopSignal
 from .call_costs import CallCosts
 from .logs import Tee
@@ -153,7 +153,7 @@ class RehearsedRun(Run):
             return served.identity.removeprefix(UNPLAYED)
         return self.players.get(served.identity, POLICY)
 
-    def pay(
+    def run_stage(
         self,
         iteration: int,
         label: str,
@@ -167,7 +167,7 @@ class RehearsedRun(Run):
         notes = StageNotes(iteration=iteration, stage=label, judge=judge)
         self.notes.stages.append(notes)
         group = self._group_of(iteration, label, work)
-        planned = super().pay(iteration, label, work, pay, places=places, judge=judge)
+        planned = super().run_stage(iteration, label, work, pay, places=places, judge=judge)
         self._groups[planned.identity] = group
         if notes.job is not None and notes.job.method == label:
             group = self._trained_on(notes.job, group)

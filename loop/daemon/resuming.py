@@ -140,13 +140,13 @@ def outlook(reader: RunReader, config: RunConfig) -> Iterator[str]:
     for number in sorted({stage.iteration for stage in done}):
         parts = ", ".join(f"{s.stage} {s.done}/{s.planned}" for s in done if s.iteration == number)
         yield f"  iteration {number}: {parts}"
-    owed = [stage for stage in stages if stage.owed]
+    pending = [stage for stage in stages if stage.pending]
     last = max((stage.iteration for stage in stages), default=0)
-    for stage in owed:
-        yield f"will make {stage.owed:,} units of iteration {stage.iteration}, {stage.stage}"
+    for stage in pending:
+        yield f"will make {stage.pending:,} units of iteration {stage.iteration}, {stage.stage}"
     if stored_answers(reader.journal) is not None:
         return
-    if last < config.iterations or owed or not stages:
+    if last < config.iterations or pending or not stages:
         yield f"will go on to iteration {config.iterations}"
     else:
         yield f"all {config.iterations} iterations were begun; will make what is missing"
@@ -171,13 +171,13 @@ def _found(adopted: AdoptedRun) -> Iterator[str]:
     yield f"run {adopted.folder.name} is this machine's now; before, it was {adopted.before.told()}"
     yield (
         f"its journal is snapshot {snapshot.number} of epoch {snapshot.epoch}, of {when}: what was "
-        "committed after it is owed again"
+        "committed after it is pending again"
     )
     if adopted.passed_over:
         yield f"newer snapshots that are damaged, and were passed over: {adopted.passed_over}"
     if adopted.missing:
         units = len({damage.unit for damage in adopted.missing})
-        yield f"{units:,} units are owed again, as their objects are not in the bucket"
+        yield f"{units:,} units are pending again, as their objects are not in the bucket"
 
 
 def _future(reader: RunReader) -> Iterator[str]:

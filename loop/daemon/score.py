@@ -7,7 +7,7 @@ from ...stores.lake import RunReader
 from ...stores.records import PolicyVerdict
 from ...stores.sealed import DamagedError
 from ..data.splits import DEV, HELD_OUT
-from ..evaluation.course import Course
+from ..evaluation.checkpoint_history import CheckpointHistory
 from ..lake.query.figures import deciding_of, shown_split
 from ..lake.query.model_figures import RunResults, run_results
 from ..lake.query.run_verdicts import verdicts_of
@@ -19,7 +19,7 @@ MOST_TASKS = 4
 """A policy's score is shown for each task if there are at most so many."""
 
 
-def report_score(run: Run, iteration: int, course: Course) -> None:
+def report_score(run: Run, iteration: int, course: CheckpointHistory) -> None:
     """Report how good M_t is on held-out prompts, and whether the dev prompts accept it.
 
     A damaged file of earlier rows costs this report, not the run.
@@ -32,7 +32,7 @@ def report_score(run: Run, iteration: int, course: Course) -> None:
         )
 
 
-def _report(run: Run, iteration: int, course: Course) -> None:
+def _report(run: Run, iteration: int, course: CheckpointHistory) -> None:
     with closing(RunReader(run.store.folder)) as reader:
         split = shown_split(reader)
         figure = None if split is None else deciding_of(reader, split)

@@ -12,16 +12,16 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from ...configs.annotation import INITIAL, Keying
-from ...configs.exam_names import of_exam
+from ...configs.eval_set_names import of_eval_set
 from ...configs.schema import RunConfig
 from ...critics.annotators.ask_annotator import ask_annotator
 from ...critics.annotators.comparison import Comparison
 from ...critics.annotators.simulate import assign, coin
 from ...policies.engines.engine import Request, Sampling
-from ...stores.beside import smoked
 from ...stores.records import Message, Preference
+from ...stores.side_evals import smoked
+from ..run.judge_panel import JudgePanel
 from ..run.models import Served
-from ..run.panel import Panel
 from ..stages.annotate import annotator_line
 from ..stages.compare import ANNOTATE, COMPARE, EVALUATED_BY
 from ..stages.complete import COMPLETE
@@ -42,7 +42,13 @@ class DrawnPairs:
 
 
 def drawn_pairs(
-    panel: Panel, *, prompts: int, pairs_a_prompt: float, chunk: int, keyed_on: Keying, seed: int
+    panel: JudgePanel,
+    *,
+    prompts: int,
+    pairs_a_prompt: float,
+    chunk: int,
+    keyed_on: Keying,
+    seed: int,
 ) -> Mapping[str, DrawnPairs]:
     """Return the pairs that each annotator of a panel gets, out of the pairs of so many prompts.
 
@@ -121,8 +127,8 @@ def _comparisons(
     panel = run.panels.training if annotates else run.panels.evaluation
     assert panel is not None  # noqa: S101 -- the stages are its annotators'
     # Each stage is of one set of held-out prompts, which its prompts name.
-    exam = group.sample[0].exam if group.sample else None
-    initial = not annotates and of_exam(config.assessment.reference, exam) == INITIAL
+    eval_set = group.sample[0].eval_set if group.sample else None
+    initial = not annotates and of_eval_set(config.assessment.reference, eval_set) == INITIAL
     showings = 2 if initial or annotation.order == "both" else 1
     rows = [row for stage in stages for row in _rows(run, stage)]
     # M_0's answers are compared with themselves without a judge.
@@ -174,7 +180,7 @@ def _like(asked: Asked, calls: int) -> Asked:
     )
 
 
-def _frame(run: RehearsedRun, panel: Panel, stage: RehearsedStage) -> Asked:
+def _frame(run: RehearsedRun, panel: JudgePanel, stage: RehearsedStage) -> Asked:
     """Return the cost of a request to an annotator without the texts."""
     (annotator,) = (one for one in panel.annotators if one.name == _last(stage))
     line = annotator_line(run, annotator)

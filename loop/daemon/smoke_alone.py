@@ -10,7 +10,7 @@ from ..run.stop import StopSignal
 from ..run.unread_replies import UnreadRepliesError
 from ..stages.smoke_test import smoke_test
 from ..stages.train import keep_initial
-from .exams import ordered
+from .eval_sets import ordered
 from .hardware import disk
 from .iterations import iteration
 from .job import Job

@@ -49,8 +49,8 @@ from ...policies.trainers.train_model import TrainResult
 from ...policies.trainers.work_folder import TrainerProgress
 from ...stores.durable import make_folder, write_file
 from ...stores.records import Candidate, Message, Prompt
-from ..run.lines import engine_sampling
-from ..run.lines import letters as letters_of
+from ..run.engine_client import engine_sampling
+from ..run.engine_client import letters as letters_of
 from ..run.models import NO_MODEL, Models, Served
 from .call_costs import CallCost, CallCosts
 

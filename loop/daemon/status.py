@@ -14,13 +14,21 @@ import psutil
 
 from ...configs.load import stored_config
 from ...stores.address import bucket_of
-from ...stores.beside import measured_beside
 from ...stores.journal_reader import JOURNAL, Reader
 from ...stores.journal_snapshots import last_snapshot
 from ...stores.keys import Json
 from ...stores.lake import RunReader
+from ...stores.side_evals import measured_beside
 from ..lake.query.alarm_list import alarms
-from ..lake.query.run_needs import AT_WORK, PAUSED, RUNNING, SILENT, STOPPING, read_state, run_needs
+from ..lake.query.next_steps import (
+    AT_WORK,
+    PAUSED,
+    RUNNING,
+    SILENT,
+    STOPPING,
+    read_state,
+    run_needs,
+)
 from ..lake.query.runs import status
 from ..run.run_events import START
 from ..run.stop import kill_all

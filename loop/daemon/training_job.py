@@ -95,7 +95,7 @@ def _from_loop(run: RunReader, lake: Path, wanted: TrainingRequest) -> Job:
         own = run_argument(run.folder)
         raise ConfigError(
             f"run {name} has a loop: name the table to train on with --derived (`lpfloop lake "
-            f"derived {own}` lists them, `lpfloop rederive {own} --rule RULE` makes one)"
+            f"derived {own}` lists them, `lpfloop rebuild-pairs {own} --rule RULE` makes one)"
         )
     _refuse_foreign(name, options)
     config = stored_config(_stored(run.journal), options.overrides, os.environ)

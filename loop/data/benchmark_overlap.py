@@ -18,8 +18,8 @@ from ...stores.records import Prompt
 from .contamination import FEWEST, LONG_GRAM, SHORT_GRAM, TEMPLATE, is_long
 from .conversations import NoUserTurnError
 from .files import InputError, RowError, file_digest, placed_rows
+from .near_duplicates import grams
 from .prompt_rows import RowShape, to_prompt
-from .resemblance import grams
 from .splits import TRAIN
 
 AT_ONCE = 16_384

@@ -11,7 +11,7 @@ from typing import Literal
 
 import polars as pl
 
-from .resemblance import WORD, grams
+from .near_duplicates import WORD, grams
 
 LONG_GRAM, SHORT_GRAM = 13, 8
 """Contamination is measured by 13-grams, as usual; in texts with fewer than two, by 8-grams."""

@@ -212,7 +212,7 @@ def smol_prompts(*, in_set: bool) -> list[Prompt]:
             source=SMOL,
             family=each.family,
             cluster=each.topic,
-            exam=SMOL if in_set and split == HELD_OUT else None,
+            eval_set=SMOL if in_set and split == HELD_OUT else None,
         )
         for split in SPLITS
         for each in prompts(split)
@@ -259,13 +259,13 @@ def _of_files(
     found = split_prompts(source.prompts, shares, seed)
     _require_parts(source)
     known = [source]
-    for split, exam, place in files:
+    for split, eval_set, place in files:
         own = FileOfPrompts.read(config, Path(place), notes)
         for other in known:
             _require_apart(own, split, other)
         known.append(own)
-        found += [replace(prompt, split=split, exam=exam) for prompt in own.prompts]
-    unnamed = next((p for p in found if p.split == HELD_OUT and p.exam is None), None)
+        found += [replace(prompt, split=split, eval_set=eval_set) for prompt in own.prompts]
+    unnamed = next((p for p in found if p.split == HELD_OUT and p.eval_set is None), None)
     if isinstance(config.held_out, dict) and unnamed is not None:
         raise InputError(
             f"{config.source}: {unnamed.instruction[:60]!r} is marked as held out, and "
@@ -287,8 +287,8 @@ def _own_files(config: PromptsConfig) -> Iterator[tuple[Split, str | None, str]]
     if isinstance(sets, str):
         yield HELD_OUT, None, sets
     elif sets is not None:
-        for exam, place in sorted(sets.items()):
-            yield HELD_OUT, exam, place
+        for eval_set, place in sorted(sets.items()):
+            yield HELD_OUT, eval_set, place
     if config.dev is not None:
         yield DEV, None, config.dev
 

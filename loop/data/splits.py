@@ -25,7 +25,7 @@ HELD_OUT: Final = "held-out"
 The `dev` split decides inside the loop; the held-out split is the test, and is only reported on.
 """
 
-EXAM = f"{HELD_OUT}:"
+EVAL_SET = f"{HELD_OUT}:"
 """How the benchmarks of several named sets of held-out prompts begin."""
 
 UNTRAINED: Mapping[str, str] = {DEV: "dev", HELD_OUT: "held_out"}
@@ -35,19 +35,19 @@ SEED_RANGE = 2**SEED_BITS
 PARTS: tuple[PromptPart, ...] = get_args(PromptPart)
 
 
-def exam_benchmark(exam: str | None) -> str:
+def eval_set_benchmark(eval_set: str | None) -> str:
     """Return the benchmark of a named set of held-out prompts; without a name, of all of them."""
-    return HELD_OUT if exam is None else f"{EXAM}{exam}"
+    return HELD_OUT if eval_set is None else f"{EVAL_SET}{eval_set}"
 
 
-def exam_of(benchmark: str) -> str | None:
+def eval_set_of(benchmark: str) -> str | None:
     """Return the name of the set of held-out prompts that a benchmark is about, if it has one."""
-    return benchmark.removeprefix(EXAM) if benchmark.startswith(EXAM) else None
+    return benchmark.removeprefix(EVAL_SET) if benchmark.startswith(EVAL_SET) else None
 
 
 def is_measured_on(benchmark: str, split: str) -> bool:
     """Whether a benchmark is about prompts of a split: itself, or one of its named sets."""
-    return benchmark == split or (split == HELD_OUT and benchmark.startswith(EXAM))
+    return benchmark == split or (split == HELD_OUT and benchmark.startswith(EVAL_SET))
 
 
 def split_prompts(

@@ -31,6 +31,6 @@ def of_any_round(label: str) -> str:
     return _ROUND.sub("", label)
 
 
-def is_exam(stage: str) -> bool:
-    """Whether a stage belongs to the exam of a policy: its answers, or their judgements."""
+def is_eval_set(stage: str) -> bool:
+    """Whether a stage belongs to the eval set of a policy: its answers, or their judgements."""
     return _EXAM.search(stage) is not None

@@ -1,4 +1,4 @@
-"""Names with the step of a training: the exam of a policy that was published at that step."""
+"""Names with the step of a training: the eval set of a policy that was published at that step."""
 
 import re
 
@@ -19,7 +19,7 @@ def step_of(benchmark: str) -> tuple[int, str] | None:
 
 
 def step_params(step: int | None) -> dict[str, Json]:
-    """Return the additional parameters in the keys of a step's exam.
+    """Return the additional parameters in the keys of a step's eval set.
 
     The policy of a step may equal M_t, which is examined separately.
     """

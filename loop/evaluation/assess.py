@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TypeVar, cast
 
 from ...configs.annotation import INITIAL
-from ...configs.exam_names import of_exam
+from ...configs.eval_set_names import of_eval_set
 from ...configs.load import semantic
 from ...configs.schema import ConfigError
 from ...stores.journal_reader import Unit
@@ -21,7 +21,7 @@ from ...stores.keys import Json
 from ...stores.records import Candidate, Evaluation, Preference, Reward, Score
 from ...stores.schemas import RowsByType
 from ..data.files import file_digest
-from ..data.splits import DEV, HELD_OUT, exam_of, is_measured_on
+from ..data.splits import DEV, HELD_OUT, eval_set_of, is_measured_on
 from ..data.step_names import step_benchmark, step_params
 from ..run.handles import AnyRows, Prompts, Rows, T
 from ..run.iteration import Iteration
@@ -55,7 +55,7 @@ Oracle = Callable[[str, str], float | None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Exam:
+class EvalSet:
     """The prompts, the label of their set, and the benchmark of the results.
 
     `step` is the training step at which the examined policy was published, None for M_t.
@@ -73,7 +73,7 @@ class Exam:
 
     def setting(self, said: V | Mapping[str, V] | None) -> V | None:
         """Return the value of a setting about held-out prompts for these prompts."""
-        return of_exam(said, exam_of(self.name)) if self.held_out else None
+        return of_eval_set(said, eval_set_of(self.name)) if self.held_out else None
 
     @property
     def clusters(self) -> Clusters:
@@ -123,60 +123,66 @@ def evaluate(
     during the training of M_t.
     """
     own = step_benchmark(benchmark, step)
-    exam = Exam(prompts=prompts, name=benchmark, benchmark=own, step=step)
-    drawn = _drawn(it, exam)
+    eval_set = EvalSet(prompts=prompts, name=benchmark, benchmark=own, step=step)
+    drawn = _drawn(it, eval_set)
     moved = divergence(it, prompts, own, step) if it.run.config.assessment.kl else None
-    assess(it, drawn, exam, moved)
+    assess(it, drawn, eval_set, moved)
 
 
-def _drawn(it: Iteration, exam: Exam) -> Rows[Candidate]:
-    """Draw the policy's answer to each prompt of an exam."""
+def _drawn(it: Iteration, eval_set: EvalSet) -> Rows[Candidate]:
+    """Draw the policy's answer to each prompt of an eval set."""
     sampling = it.run.config.evaluation
-    params = {"policy": it.policy.params, "sampling": semantic(sampling), **step_params(exam.step)}
-    return answers_of(it, exam.prompts, f"evaluate:{exam.benchmark}", "greedy", sampling, params)
+    params = {
+        "policy": it.policy.params,
+        "sampling": semantic(sampling),
+        **step_params(eval_set.step),
+    }
+    return answers_of(
+        it, eval_set.prompts, f"evaluate:{eval_set.benchmark}", "greedy", sampling, params
+    )
 
 
-def _answers_of_initial(it: Iteration, exam: Exam) -> Rows[Candidate]:
+def _answers_of_initial(it: Iteration, eval_set: EvalSet) -> Rows[Candidate]:
     """Return M_0's answers of iteration 0, drawn now if the run did not begin there."""
-    whole = replace(exam, benchmark=exam.name, step=None)
+    whole = replace(eval_set, benchmark=eval_set.name, step=None)
     return _drawn(replace(it, number=0, policy=it.run.models.initial), whole)
 
 
 def assess(
-    it: Iteration, answers: Rows[Candidate], exam: Exam, moved: Rows[Score] | None = None
+    it: Iteration, answers: Rows[Candidate], eval_set: EvalSet, moved: Rows[Score] | None = None
 ) -> Said:
     """Assess answers, and return their judgments; `moved` are their scores of KL to M_0."""
-    _measure(it, answers, exam)
-    measure_facts(it, answers, exam.prompts, exam.benchmark, exam.clusters)
-    measure_scores(it, answers, exam.name, exam.benchmark, exam.clusters)
-    said = _said(it, answers, exam, moved)
+    _measure(it, answers, eval_set)
+    measure_facts(it, answers, eval_set.prompts, eval_set.benchmark, eval_set.clusters)
+    measure_scores(it, answers, eval_set.name, eval_set.benchmark, eval_set.clusters)
+    said = _said(it, answers, eval_set, moved)
     # The reference and the oracle cover only the run's own held-out prompts.
-    path = it.run.config.assessment.oracle if exam.held_out else None
+    path = it.run.config.assessment.oracle if eval_set.held_out else None
     if not said.beside and path is None:
         return said
-    clusters = exam.clusters
+    clusters = eval_set.clusters
     # So do the numbers of a file of difficulties.
-    hard = exam.setting(it.run.config.assessment.difficulty)
+    hard = eval_set.setting(it.run.config.assessment.difficulty)
 
     def make(_: Unit) -> RowsByType:
-        scores = list(_scores(it, said, exam.benchmark, path))
+        scores = list(_scores(it, said, eval_set.benchmark, path))
         numbers = [
             *summarise([*scores, *every_row(it, said.divergence)], clusters),
-            *_length_controlled(it, said, exam, hard),
+            *_length_controlled(it, said, eval_set, hard),
         ]
         return {Score: scores, Evaluation: numbers}
 
     told: Mapping[str, Json] = {} if hard is None else {DIFFICULTY: file_digest(Path(hard))}
-    others: Json = {"benchmark": exam.benchmark, "oracle": path, **told}
+    others: Json = {"benchmark": eval_set.benchmark, "oracle": path, **told}
     params = clustered_params(others, clusters)
     work = it.whole(ASSESS, params, answers, *said.beside)
-    it.run.make(it.number, f"assess:{exam.benchmark}", work, make)
+    it.run.make(it.number, f"assess:{eval_set.benchmark}", work, make)
     return said
 
 
-def _measure(it: Iteration, answers: Rows[Candidate], exam: Exam) -> None:
+def _measure(it: Iteration, answers: Rows[Candidate], eval_set: EvalSet) -> None:
     """Verify answers, and rate them if the run has a critic."""
-    benchmark, clusters = exam.benchmark, exam.clusters
+    benchmark, clusters = eval_set.benchmark, eval_set.clusters
     critiques = critique(it, answers, samples=1) if it.run.rates else None
 
     def measured(chunk: int) -> MeasuredAnswers:
@@ -200,45 +206,48 @@ def _measure(it: Iteration, answers: Rows[Candidate], exam: Exam) -> None:
     it.run.make(it.number, f"measure:{benchmark}", work, make)
 
 
-def _said(it: Iteration, answers: Rows[Candidate], exam: Exam, moved: Rows[Score] | None) -> Said:
+def _said(
+    it: Iteration, answers: Rows[Candidate], eval_set: EvalSet, moved: Rows[Score] | None
+) -> Said:
     wanted = it.run.config.assessment
-    outputs = outputs_of(it, exam)
+    outputs = outputs_of(it, eval_set)
     asked = wanted.reward is not False and it.run.models.reward_id is not None
     return Said(
         answers=answers,
         outputs=outputs,
-        preferences=None if outputs is None else compared(it, exam, answers, outputs),
+        preferences=None if outputs is None else compared(it, eval_set, answers, outputs),
         rewards=reward(it, answers) if asked else None,
         divergence=moved,
     )
 
 
-def outputs_of(it: Iteration, exam: Exam) -> Rows[Candidate] | None:
-    """Return the reference answers with which answers of an exam are compared, if any."""
-    reference = _reference(it, exam)
+def outputs_of(it: Iteration, eval_set: EvalSet) -> Rows[Candidate] | None:
+    """Return the reference answers with which answers of an eval set are compared, if any."""
+    reference = _reference(it, eval_set)
     if reference == INITIAL:
-        return _answers_of_initial(it, exam)
+        return _answers_of_initial(it, eval_set)
     if reference is not None and (
-        exam.held_out or (exam.step is not None and has_outputs(reference, exam.prompts))
+        eval_set.held_out
+        or (eval_set.step is not None and has_outputs(reference, eval_set.prompts))
     ):
-        return reference_outputs(it.run, reference, exam.prompts, exam.name)
+        return reference_outputs(it.run, reference, eval_set.prompts, eval_set.name)
     return None
 
 
 def compared(
-    it: Iteration, exam: Exam, answers: Rows[Candidate], outputs: Rows[Candidate]
+    it: Iteration, eval_set: EvalSet, answers: Rows[Candidate], outputs: Rows[Candidate]
 ) -> Rows[Preference]:
     """Compare answers with the reference's by p_eval; with M_0's own in both orders."""
-    both = _reference(it, exam) == INITIAL
+    both = _reference(it, eval_set) == INITIAL
     return compare(it, answers, outputs, order="both" if both else None)
 
 
-def _reference(it: Iteration, exam: Exam) -> str | None:
-    """Return the reference of an exam; for dev prompts only one that is set for all exams."""
+def _reference(it: Iteration, eval_set: EvalSet) -> str | None:
+    """Return the reference of an eval set; dev prompts use only one that is set for all."""
     said = it.run.config.assessment.reference
-    if exam.name == DEV:
+    if eval_set.name == DEV:
         return said if isinstance(said, str) else None
-    return exam.setting(said)
+    return eval_set.setting(said)
 
 
 def _scores(it: Iteration, said: Said, benchmark: str, path: str | None) -> Iterator[Score]:
@@ -271,11 +280,13 @@ def _scores(it: Iteration, said: Said, benchmark: str, path: str | None) -> Iter
                 yield score(TRUE_SCORE, row.prompt_id, row.candidate_id, value)
 
 
-def _length_controlled(it: Iteration, said: Said, exam: Exam, hard: str | None) -> list[Evaluation]:
+def _length_controlled(
+    it: Iteration, said: Said, eval_set: EvalSet, hard: str | None
+) -> list[Evaluation]:
     lengths = {row.candidate_id: len(row.text) for row in every_row(it, said.answers)}
     lengths |= {row.candidate_id: len(row.text) for row in every_row(it, said.outputs)}
     read = list(every_row(it, said.preferences))
-    return at_equal_lengths(it, exam.benchmark, exam.clusters, read, lengths, hard=hard)
+    return at_equal_lengths(it, eval_set.benchmark, eval_set.clusters, read, lengths, hard=hard)
 
 
 def every_row(it: Iteration, rows: Rows[T] | None) -> Iterator[T]:

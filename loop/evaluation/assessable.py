@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Sequence
 
-from ...configs.exam_names import of_exam
+from ...configs.eval_set_names import of_eval_set
 from ...configs.likely_names import listed
 from ...configs.schema import ConfigError, RunConfig
 from ...critics.sentence_match import is_matchable
@@ -30,11 +30,11 @@ def require_assessable(config: RunConfig, held_out: Sequence[Prompt]) -> None:
             "assessment.difficulty is for the length-controlled win-rate, which needs "
             "assessment.reference: set that, or leave it out"
         )
-    for exam in sorted({prompt.exam or "" for prompt in held_out}):
-        own = [prompt for prompt in held_out if (prompt.exam or "") == exam]
-        if (reference := of_exam(wanted.reference, exam)) is not None:
+    for eval_set in sorted({prompt.eval_set or "" for prompt in held_out}):
+        own = [prompt for prompt in held_out if (prompt.eval_set or "") == eval_set]
+        if (reference := of_eval_set(wanted.reference, eval_set)) is not None:
             require_outputs(reference, own)
-        if (difficulty := of_exam(wanted.difficulty, exam)) is not None:
+        if (difficulty := of_eval_set(wanted.difficulty, eval_set)) is not None:
             require_difficulties(difficulty, own)
     if wanted.oracle is not None:
         _require_knowing(wanted.oracle, held_out)
@@ -47,7 +47,7 @@ def require_assessable(config: RunConfig, held_out: Sequence[Prompt]) -> None:
 
 def _require_known_sets(config: RunConfig, held_out: Sequence[Prompt]) -> None:
     """Refuse a setting by sets of held-out prompts that the run does not have."""
-    known = sorted({prompt.exam for prompt in held_out if prompt.exam is not None})
+    known = sorted({prompt.eval_set for prompt in held_out if prompt.eval_set is not None})
     wanted = config.assessment
     settings = {
         "reference": wanted.reference,
@@ -55,7 +55,11 @@ def _require_known_sets(config: RunConfig, held_out: Sequence[Prompt]) -> None:
         "scores": wanted.scores,
     }
     for name, said in settings.items():
-        others = [exam for exam in said if exam not in known] if isinstance(said, dict) else []
+        others = (
+            [eval_set for eval_set in said if eval_set not in known]
+            if isinstance(said, dict)
+            else []
+        )
         if others:
             there = f"names {listed(known)}" if known else "names no sets"
             raise ConfigError(

@@ -18,7 +18,7 @@ from ..data.splits import HELD_OUT
 from ..run.handles import Best, Rows
 from ..run.iteration import Iteration
 from ..run.run import Verb
-from .assess import ASSESS, Exam, assess, compared, every_row
+from .assess import ASSESS, EvalSet, assess, compared, every_row
 from .best_of_curve import (
     RankedSamples,
     benchmark,
@@ -49,15 +49,15 @@ class BestOfEach:
 
     it: Iteration
     best: Best
-    exam: Exam
+    eval_set: EvalSet
     outputs: Rows[Candidate]
     of_all: tuple[Rows[Candidate], Rows[Preference]]
     fewer: tuple[Rows[Candidate], Rows[Preference]]
 
     def measure(self, n: int) -> None:
         """Commit the win-rates of the best of n."""
-        it, exam = self.it, replace(self.exam, benchmark=benchmark(n))
-        hard = exam.setting(it.run.config.assessment.difficulty)
+        it, eval_set = self.it, replace(self.eval_set, benchmark=benchmark(n))
+        hard = eval_set.setting(it.run.config.assessment.difficulty)
         told: Mapping[str, Json] = {} if hard is None else {DIFFICULTY: file_digest(Path(hard))}
 
         def make(_: Unit) -> RowsByType:
@@ -66,16 +66,18 @@ class BestOfEach:
             verdicts = self._verdicts()
             asked = [(c, verdicts[c.prompt_id, c.text]) for c in texts]
             read = [row for _, row in asked if row.preferred is not None]
-            scores = [_score(it, exam.benchmark, row) for row in read]
+            scores = [_score(it, eval_set.benchmark, row) for row in read]
             lengths = {row.second_id: len(c.text) for c, row in asked}
             lengths |= {row.candidate_id: len(row.text) for row in every_row(it, self.outputs)}
-            fitted = at_equal_lengths(it, exam.benchmark, exam.clusters, read, lengths, hard=hard)
-            return {Score: scores, Evaluation: [*summarise(scores, exam.clusters), *fitted]}
+            fitted = at_equal_lengths(
+                it, eval_set.benchmark, eval_set.clusters, read, lengths, hard=hard
+            )
+            return {Score: scores, Evaluation: [*summarise(scores, eval_set.clusters), *fitted]}
 
-        params = clustered_params({"best_of": n, **told}, exam.clusters)
+        params = clustered_params({"best_of": n, **told}, eval_set.clusters)
         handles = (self.best.candidates, self.best.rewards, self.outputs)
         work = it.whole(ASSESS, params, *handles, *self.of_all, *self.fewer)
-        it.run.make(it.number, f"assess:{exam.benchmark}", work, make)
+        it.run.make(it.number, f"assess:{eval_set.benchmark}", work, make)
 
     def _verdicts(self) -> Verdicts:
         it = self.it
@@ -93,9 +95,9 @@ def measure_best_of(it: Iteration, best: Best, *, most: int) -> None:
     For smaller n only the win-rate is measured; without a reference for win-rates, nothing is.
     """
     curve(it, best, most=most)
-    exam = Exam(prompts=it.held_out, name=HELD_OUT, benchmark=benchmark(most))
+    eval_set = EvalSet(prompts=it.held_out, name=HELD_OUT, benchmark=benchmark(most))
     of_all = best_answers(it, best)
-    said = assess(it, of_all, exam)
+    said = assess(it, of_all, eval_set)
     if said.outputs is None or said.preferences is None:
         return
     below = counts(most)[:-1]
@@ -103,10 +105,10 @@ def measure_best_of(it: Iteration, best: Best, *, most: int) -> None:
     each = BestOfEach(
         it=it,
         best=best,
-        exam=exam,
+        eval_set=eval_set,
         outputs=said.outputs,
         of_all=(of_all, said.preferences),
-        fewer=(fewer, compared(it, exam, fewer, said.outputs)),
+        fewer=(fewer, compared(it, eval_set, fewer, said.outputs)),
     )
     for n in below:
         each.measure(n)

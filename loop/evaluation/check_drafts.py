@@ -8,11 +8,11 @@ scores of held-out answers, under a separate benchmark, so that a reader need no
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from ...stores.beside import smoked
 from ...stores.journal_reader import Unit
 from ...stores.keys import Json, derive_seed
 from ...stores.records import Candidate, Critique, Reward, Score
 from ...stores.schemas import RowsByType
+from ...stores.side_evals import smoked
 from ..data.stage_names import named
 from ..lake.query.critic_scores import DRAFTS, REWARD
 from ..run.handles import T

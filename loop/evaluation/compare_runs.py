@@ -20,7 +20,7 @@ from ...critics.math_check import UNDECIDED
 from ...stores.frames import frame_rows
 from ...stores.lake import CHECKPOINTS, RunReader
 from ...stores.records import PolicyVerdict
-from ..data.splits import HELD_OUT, exam_benchmark
+from ..data.splits import HELD_OUT, eval_set_benchmark
 from ..data.step_names import step_benchmark
 from ..lake.query.best_model import best_kept
 from ..lake.query.critic_scores import DRAFTS
@@ -52,11 +52,11 @@ class Counted:
     """Which prompts count: of one task, of one set of held-out prompts, or all."""
 
     task: str | None = None
-    exam: str | None = None
+    eval_set: str | None = None
 
     def __str__(self) -> str:
         task = "" if self.task is None else f" of task {self.task}"
-        return task if self.exam is None else f"{task} on {self.exam}"
+        return task if self.eval_set is None else f"{task} on {self.eval_set}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -157,7 +157,7 @@ def results(
     names: Sequence[str],
     *,
     task: str | None = None,
-    exam: str | None = None,
+    eval_set: str | None = None,
     methods: Mapping[str, str] | None = None,
 ) -> list[Result]:
     """Return the result of each run, after the results of the policies that they began with.
@@ -165,8 +165,8 @@ def results(
     A policy that one run made and others began with is shown once, with the others' measurements of
     it: its reward and its KL to M_0 are to be compared with theirs. Each metric is taken from the
     first run that has it, as a run that trains a reward model lacks rewards. With `task`, only
-    prompts of that task count; with `exam`, only prompts of that held-out set. `methods` are the
-    names of methods, by run, for runs whose recipe is not a sufficient name.
+    prompts of that task count; with `eval_set`, only prompts of that held-out set. `methods` are
+    the names of methods, by run, for runs whose recipe is not a sufficient name.
 
     Raises:
         NoSuchRunError: if a run does not exist, or is unmeasured.
@@ -177,7 +177,7 @@ def results(
         own, _, which = name.partition(":")
         run = open_run(lake, own)
         try:
-            found = _results(run, own, Counted(task=task, exam=exam), which)
+            found = _results(run, own, Counted(task=task, eval_set=eval_set), which)
         finally:
             run.close()
         for result in found:
@@ -348,15 +348,15 @@ def _judged_beside(result: Result, first: Result) -> Result:
 
 def _verdict(run: RunReader, iteration: int, counted: Counted) -> PolicyVerdict | None:
     """Return the verdict on a policy against the first one, by the held-out prompts that count."""
-    if counted.task is not None and counted.exam is not None:
+    if counted.task is not None and counted.eval_set is not None:
         return None
-    scope = "all" if counted == Counted() else "exam" if counted.task is None else "task"
+    scope = "all" if counted == Counted() else "eval_set" if counted.task is None else "task"
     wanted = {
         "iteration": iteration,
         "split": HELD_OUT,
         "against": "initial",
         "scope": scope,
-        "name": counted.task or counted.exam or "",
+        "name": counted.task or counted.eval_set or "",
     }
     rows = run.scan("verdicts").filter(*(pl.col(name) == value for name, value in wanted.items()))
     return next(iter(frame_rows(PolicyVerdict, rows.collect())), None)
@@ -368,7 +368,7 @@ def _numbers(run: RunReader, counted: Counted) -> pl.DataFrame:
     numbers = _means(run, _scores(run, counted), keys)
     if counted.task is None:
         # Figures that were fitted to all prompts at once lack scores by prompt.
-        of_all = pl.col("benchmark") == exam_benchmark(counted.exam)
+        of_all = pl.col("benchmark") == eval_set_benchmark(counted.eval_set)
         other = ~measured_on(HELD_OUT)
         rows = run.scan("evaluations").filter(of_all | other)
         own = rows.with_columns(_benchmark()).select(*keys, "value", "stderr", "n")
@@ -419,7 +419,7 @@ def _benchmark() -> pl.Expr:
 
 def _scores(run: RunReader, counted: Counted) -> pl.LazyFrame:
     scores = pl.concat([measured_scores(run).select(SCORE), _figures(run)])
-    of = {"task": counted.task, "exam": counted.exam}
+    of = {"task": counted.task, "eval_set": counted.eval_set}
     wanted = [pl.col(name) == value for name, value in of.items() if value is not None]
     if not wanted:
         return scores

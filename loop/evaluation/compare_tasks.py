@@ -1,4 +1,4 @@
-"""Runs side by side on the prompts of each exam and task."""
+"""Runs side by side on the prompts of each eval set and task."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -20,16 +20,18 @@ def results_by_task(
     if task is not None:
         found = {task: results(lake, names, task=task, methods=methods)}
     else:
-        exams, tasks = (_shared(lake, names, by) for by in ("exam", "task"))
+        eval_sets, tasks = (_shared(lake, names, by) for by in ("eval_set", "task"))
         found = {ALL: results(lake, names, methods=methods)}
-        found |= {f"exam {e}": results(lake, names, exam=e, methods=methods) for e in exams}
+        found |= {
+            f"eval set {e}": results(lake, names, eval_set=e, methods=methods) for e in eval_sets
+        }
         of_task = tasks if len(tasks) > 1 else []
         found |= {name: results(lake, names, task=name, methods=methods) for name in of_task}
     return {name: by_method(of) if together else of for name, of in found.items()}
 
 
 def _shared(lake: Path, names: Sequence[str], by: str) -> list[str]:
-    """Return the tasks, or the exams, on which each of several runs has measured answers."""
+    """Return the tasks, or the eval sets, on which each of several runs has measured answers."""
     shared: set[str] | None = None
     for name in names:
         run = open_run(lake, name)

@@ -15,7 +15,7 @@ from rich.console import Console
 
 from ...stores.keys import Json
 from ..data.sanitize import one_line
-from ..data.telling import tell
+from ..data.text_wrap import tell
 from ..lake.query.row_table import print_columns, text_columns
 from ..lake.statistics.bootstrap import Estimate
 from .critic_check import PREFERENCES, AnswerGroup, CriticFigures

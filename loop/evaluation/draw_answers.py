@@ -29,14 +29,14 @@ def answers(
             for draw in draws(it, unit.key, prompt, count=1)
         ]
 
-    owed = Work(verb=SAMPLE, params=params, upstream=(prompts.identity,), reads=prompts.each_key)
+    pending = Work(verb=SAMPLE, params=params, upstream=(prompts.identity,), reads=prompts.each_key)
     drawing = CandidateDrawing(
         run=it.run, iteration=it.number, policy=it.policy, kind=kind, sampling=sampling
     )
-    planned = it.run.pay(
+    planned = it.run.run_stage(
         it.number,
         label,
-        owed,
+        pending,
         lambda stage: drawing.pay(stage, work),
         places=it.run.places.of(it.policy),
     )

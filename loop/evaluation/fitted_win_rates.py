@@ -6,7 +6,7 @@ from pathlib import Path
 from ...stores.keys import derive_seed
 from ...stores.records import Evaluation, Preference
 from ..run.iteration import Iteration
-from ..run.remarks import Remarks
+from ..run.run_warnings import RunWarnings
 from .instruction_difficulty import difficulties_of
 from .metrics import Clusters
 
@@ -43,7 +43,7 @@ def at_equal_lengths(
     )
     seed = derive_seed(it.run.config.seed, LENGTH_CONTROLLED, benchmark)
     found = length_controlled(compared, seed=seed)
-    remarks = Remarks(it.run.store, it.number, f"assess:{benchmark}")
+    remarks = RunWarnings(it.run.store, it.number, f"assess:{benchmark}")
     if isinstance(found, Uncontrolled):
         remarks.note({f"no win-rate at equal lengths: {found.reason}"})
         return []

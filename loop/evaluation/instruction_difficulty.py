@@ -79,7 +79,11 @@ def difficulty_fingerprint(config: RunConfig) -> Mapping[str, Json]:
     """
     place = config.assessment.difficulty
     if isinstance(place, dict):
-        return {DIFFICULTY: {exam: file_digest(Path(own)) for exam, own in sorted(place.items())}}
+        return {
+            DIFFICULTY: {
+                eval_set: file_digest(Path(own)) for eval_set, own in sorted(place.items())
+            }
+        }
     return {} if place is None else {DIFFICULTY: file_digest(Path(place))}
 
 

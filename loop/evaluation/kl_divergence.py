@@ -17,7 +17,7 @@ from ..run.conditioning import conditioned
 from ..run.handles import Prompts, Rows
 from ..run.iteration import Iteration
 from ..run.models import Served
-from ..run.reporter import Advance
+from ..run.reporter import UnitStats
 from ..run.run import Verb
 from ..run.stage import Stage
 from .draw_answers import answers
@@ -61,7 +61,7 @@ def _measured(
 ) -> Rows[Score]:
     """Score each sample by a model's log-probability; with `own`, by how far it is below `own`."""
     params: Json = {"metric": metric, "benchmark": benchmark, "model": served.params}
-    owed = it.work(MEASURE_LOGPROB, params, samples, *([] if own is None else [own]))
+    pending = it.work(MEASURE_LOGPROB, params, samples, *([] if own is None else [own]))
 
     def pay(stage: Stage) -> None:
         # Not `Run.make`: answers without a score are counted, too.
@@ -87,10 +87,10 @@ def _measured(
                 if answer.candidate_id in values
             ]
             unscored = len(whole) - len(scores)
-            stage.commit(unit, {Score: scores}, Advance(rows=len(scores), unscored=unscored))
+            stage.commit(unit, {Score: scores}, UnitStats(rows=len(scores), unscored=unscored))
 
     label, places = f"{metric}:{benchmark}", it.run.places.of(served)
-    planned = it.run.pay(it.number, label, owed, pay, places=places)
+    planned = it.run.run_stage(it.number, label, pending, pay, places=places)
     return Rows(row_type=Score, stages=(planned,))
 
 

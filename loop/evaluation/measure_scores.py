@@ -16,7 +16,7 @@ from ...stores.journal_reader import Unit
 from ...stores.keys import Json
 from ...stores.records import Candidate, Evaluation, Grade, Prompt, Score
 from ...stores.schemas import RowsByType
-from ..data.splits import HELD_OUT, exam_of, is_measured_on
+from ..data.splits import HELD_OUT, eval_set_of, is_measured_on
 from ..lake.statistics.clustered_error import mean_error
 from ..run.handles import Rows
 from ..run.iteration import Iteration
@@ -36,11 +36,11 @@ def require_scorable(config: RunConfig, held_out: Sequence[Prompt]) -> None:
         ConfigError: naming the form, and what the prompts lack.
     """
     forms = forms_of(config)
-    for exam in sorted({prompt.exam or "" for prompt in held_out}):
-        own = [prompt for prompt in held_out if (prompt.exam or "") == exam]
-        for form in forms_on(config, forms, exam or None):
+    for eval_set in sorted({prompt.eval_set or "" for prompt in held_out}):
+        own = [prompt for prompt in held_out if (prompt.eval_set or "") == eval_set]
+        for form in forms_on(config, forms, eval_set or None):
             if all(AnswerScorer(form=form).lacks_reference(prompt) for prompt in own):
-                of = f"the set {exam!r}" if exam else "the held-out prompts"
+                of = f"the set {eval_set!r}" if eval_set else "the held-out prompts"
                 raise ConfigError(
                     f"assessment.scores: {form.name} compares each answer with a reference, and "
                     f"{of} lack one: give them a `reference`, or choose another form"
@@ -53,7 +53,7 @@ def measure_scores(
     """Score held-out answers with the judge by the forms of their set, and sum the scores up."""
     if not is_measured_on(name, HELD_OUT):
         return
-    forms = forms_on(it.run.config, it.run.forms, exam_of(name))
+    forms = forms_on(it.run.config, it.run.forms, eval_set_of(name))
     if not forms:
         return
     graded = [score_answers(it, answers, form) for form in forms]

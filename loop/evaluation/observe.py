@@ -10,7 +10,6 @@ from typing import Protocol
 
 from ...critics.math_check import UNDECIDED
 from ...critics.verify import OWN
-from ...stores.beside import measured_beside
 from ...stores.journal_reader import Part, Reader
 from ...stores.records import (
     SCORED,
@@ -23,6 +22,7 @@ from ...stores.records import (
     Score,
 )
 from ...stores.schemas import TABLES, R
+from ...stores.side_evals import measured_beside
 from ..data.splits import is_measured_on
 from .assess import REWARD as REWARD_METRIC
 from .assess import UNDRAWN

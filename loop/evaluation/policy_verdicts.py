@@ -34,7 +34,7 @@ from ..lake.statistics.decisions import PairedResults, decide, level_of_look
 from ..run.iteration import Iteration
 from ..run.reporter import log_event
 from ..run.run import Verb, Work
-from .course import Course, standing_after, told
+from .checkpoint_history import CheckpointHistory, standing_after, told
 from .metrics import SCORING
 from .pairwise_verdicts import ERROR_RATE, WORTHWHILE
 
@@ -46,7 +46,9 @@ def verdict_stage(split: str) -> str:
     return f"verdict:{split}"
 
 
-def judged(it: Iteration, course: Course, prompts: Sequence[Prompt], split: Split) -> Course:
+def judged(
+    it: Iteration, course: CheckpointHistory, prompts: Sequence[Prompt], split: Split
+) -> CheckpointHistory:
     """Commit the verdicts on M_t, the policy of `it`, by its scores on a split's prompts.
 
     `course` is the run's course before M_t. Return the new course; the verdicts on dev prompts
@@ -116,8 +118,8 @@ def judged(it: Iteration, course: Course, prompts: Sequence[Prompt], split: Spli
 
 def _counted(prompt: Prompt, cluster: str) -> Json:
     """Return the parts of a prompt that decide its groups in the verdicts."""
-    exam = () if prompt.exam is None else (prompt.exam,)
-    return [prompt.prompt_id, prompt.task, prompt.family, cluster, *exam]
+    eval_set = () if prompt.eval_set is None else (prompt.eval_set,)
+    return [prompt.prompt_id, prompt.task, prompt.family, cluster, *eval_set]
 
 
 def _verdicts_before(it: Iteration, split: str) -> tuple[str, ...]:
@@ -128,7 +130,7 @@ def _verdicts_before(it: Iteration, split: str) -> tuple[str, ...]:
 
 
 def _measured(it: Iteration, number: int, split: str) -> Iterator[str]:
-    """Yield the keys of the units that hold the scores of a policy on a split and its exams."""
+    """Yield the keys of the units that hold the scores of a policy on a split and its eval sets."""
     journal = it.run.store.journal
     stages = {state.stage for state in journal.stages() if state.iteration == number}
     for name in SCORING:
@@ -153,10 +155,10 @@ class Scoped:
 
 
 def _scopes(prompts: Sequence[Prompt]) -> Iterator[Scoped]:
-    """Give all prompts, and the prompts of each exam, of each task, and of each family."""
+    """Give all prompts, and the prompts of each eval set, of each task, and of each family."""
     yield Scoped(scope="all", name="", ids=tuple(sorted(p.prompt_id for p in prompts)))
     scopes: tuple[tuple[Scope, list[tuple[str, str]]], ...] = (
-        ("exam", [(p.exam, p.prompt_id) for p in prompts if p.exam is not None]),
+        ("eval_set", [(p.eval_set, p.prompt_id) for p in prompts if p.eval_set is not None]),
         ("task", [(p.task, p.prompt_id) for p in prompts]),
         ("family", [(p.family, p.prompt_id) for p in prompts if p.family is not None]),
     )

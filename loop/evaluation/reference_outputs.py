@@ -59,7 +59,9 @@ def reference_fingerprint(config: RunConfig) -> Mapping[str, Json]:
     """
     place = config.assessment.reference
     if isinstance(place, dict):
-        return {REFERENCE: {exam: reference_digest(own) for exam, own in sorted(place.items())}}
+        return {
+            REFERENCE: {eval_set: reference_digest(own) for eval_set, own in sorted(place.items())}
+        }
     return {} if place is None else {REFERENCE: reference_digest(place)}
 
 
@@ -144,7 +146,7 @@ def _output(place: str, prompt: Prompt) -> ReferenceOutput:
     if output is None:
         raise InputError(
             f"{place}: lacks an output to the held-out prompt {prompt.instruction[:60]!r}; add it, "
-            "or set prompts.evaluated to the prompts that it answers"
+            "or set prompts.max_test to the prompts that it answers"
         )
     return output
 

@@ -19,13 +19,13 @@ FEWEST = 8
 
 
 def greedy_answers(run: RunReader, iteration: int, benchmark: str) -> ObservedPolicy:
-    """Return the answers of an exam that a policy took, by prompt."""
-    exams = (f"evaluate:{benchmark}", f"evaluate:{benchmark}:")
+    """Return the answers of an eval set that a policy took, by prompt."""
+    eval_sets = (f"evaluate:{benchmark}", f"evaluate:{benchmark}:")
     rows = run.scan(
         "candidates",
         iteration=iteration,
         columns=("candidate_id", "prompt_id", "text"),
-        stages=lambda stage: stage == exams[0] or stage.startswith(exams[1]),
+        stages=lambda stage: stage == eval_sets[0] or stage.startswith(eval_sets[1]),
     )
     told = rows.select("prompt_id", "candidate_id", "text").sort("prompt_id").collect()
     answers = {

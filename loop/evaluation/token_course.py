@@ -1,10 +1,10 @@
 """The cost of a run's policies, in generated tokens, and their scores.
 
 Counted are tokens generated to train on: the policy's answers, and separately the replies of its
-judges. Exams, the smoke test and measurements on request do not count. A policy's cost is the sum
-of the units before it: of all iterations up to its own, and of a training that samples the steps so
-far. Units taken over from another run cost nothing, so a run whose tokens are to be compared must
-not be a fork.
+judges. Evaluations, the smoke test and measurements on request do not count. A policy's cost is the
+sum of the units before it: of all iterations up to its own, and of a training that samples the
+steps so far. Units taken over from another run cost nothing, so a run whose tokens are to be
+compared must not be a fork.
 """
 
 import json
@@ -13,12 +13,12 @@ from dataclasses import dataclass, replace
 from typing import Any, cast
 
 from ...policies.trainers.job import ONLINE
-from ...stores.beside import measured_beside
 from ...stores.journal_reader import Reader
 from ...stores.lake import RunReader
 from ...stores.records import Checkpoint
+from ...stores.side_evals import measured_beside
 from ..data.splits import HELD_OUT
-from ..data.stage_names import is_exam
+from ..data.stage_names import is_eval_set
 from ..data.step_names import step_benchmark
 from ..lake.query.model_names import checkpoints, step_policies
 from .compare_runs import Measure, Result, result_of
@@ -147,10 +147,10 @@ def token_course(run: RunReader, method: str | None = None) -> TokenCourse:
 
 
 def spent_units(journal: Reader) -> Iterator[SpentUnit]:
-    """Give the finished units, except exams and measurements outside the loop."""
+    """Give the finished units, except eval sets and measurements outside the loop."""
     states = {(state.iteration, state.stage): state for state in journal.stages()}
     for _, iteration, stage, chunk, done, _, telemetry in journal.all_units():
-        if not done or is_exam(stage) or measured_beside(stage) is not None:
+        if not done or is_eval_set(stage) or measured_beside(stage) is not None:
             continue
         told = cast("dict[str, float]", json.loads(telemetry or "{}"))
         state = states[iteration, stage]

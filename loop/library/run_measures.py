@@ -45,7 +45,7 @@ class RunMeasures(RunTables):
     def results(self, *, split: str | None = None, by: Scope = "task") -> pl.DataFrame:
         """Return the figures of every model with their changes since the first, one row each.
 
-        `by` is task, family, source or exam; `split` is dev, held-out or the name of a set of
+        `by` is task, family, source or eval set; `split` is dev, held-out or the name of a set of
         held-out prompts, by default the split of `lpfloop status`.
 
         Raises:

@@ -116,7 +116,9 @@ def _state(reader: Reader) -> str:
     state, ends = daemon_of(reader).state, reader.events("end")
     if state.startswith("ended") and ends:
         return str(ends[-1])
-    return f"{state}, {sum(stage.planned - stage.done for stage in reader.stages()):,} units owed"
+    return (
+        f"{state}, {sum(stage.planned - stage.done for stage in reader.stages()):,} units pending"
+    )
 
 
 def _parts(run: RunReader) -> dict[str, str]:

@@ -51,7 +51,7 @@ class RunTables:
         """Return the rows of a table, by default all of them in the order of the stored rows.
 
         Candidates have their task and their reward, too. `derived` names a table of
-        `lpfloop.rederive`. Lengths of candidates are in tokens, others in characters. Of
+        `lpfloop.rebuild_pairs`. Lengths of candidates are in tokens, others in characters. Of
         candidates, `aspect`, `rating` and `unscored` ask their critiques; of pairs, those of the
         rejected answer, while reward and length are the chosen answer's.
 
@@ -162,19 +162,19 @@ class RunTables:
         limit: int | None = None,
         **filters: Unpack[Filters],
     ) -> RowsFrame:
-        """Return the pairs; `derived` names a table of `lpfloop.rederive`."""
+        """Return the pairs; `derived` names a table of `lpfloop.rebuild_pairs`."""
         return self.rows("pairs", iteration, derived=derived, sort=sort, limit=limit, **filters)
 
     def demonstrations(
         self, iteration: int | None = None, *, derived: str | None = None
     ) -> RowsFrame:
-        """Return the demonstrations; `derived` names a table of `lpfloop rederive`."""
+        """Return the demonstrations; `derived` names a table of `lpfloop rebuild-pairs`."""
         return self.rows("demonstrations", iteration, derived=derived)
 
     def unpaired_answers(
         self, iteration: int | None = None, *, derived: str | None = None
     ) -> RowsFrame:
-        """Return the successes and failures; `derived` names a table of `lpfloop rederive`."""
+        """Return the successes and failures; `derived` names a table of `lpfloop rebuild-pairs`."""
         return self.rows("unpaired_answers", iteration, derived=derived)
 
     def yields(self, iteration: int | None = None, *, derived: str | None = None) -> RowsFrame:

@@ -16,9 +16,9 @@ from ...policies.engines.thinking import INSIDE, begins_inside
 from ...policies.trainers.job import ONLINE
 from ...stores.records import Prompt
 from ..run.completers import grades
+from ..run.judge_panel import Panels
 from ..run.models import is_endpoint, is_rewarded, located
 from ..run.observed import Observed
-from ..run.panel import Panels
 
 TRAINING_ALONE = ("flip_probability", "keyed_on", "comparisons", "drop_cycles")
 """Settings of annotators that evaluation has no use for."""

@@ -12,9 +12,9 @@ from ...configs.engines import NO_MODEL
 from ...configs.schema import ConfigError, EngineConfig, RunConfig
 from ...policies.trainers.job import Method
 from ..run.completers import completers_of, grades
+from ..run.judge_panel import Panels
 from ..run.models import CRITIC, GRADING, NLI, QUALITY, REWARD, SCORING_JUDGE, place_of
 from ..run.observed import NOTHING_SEEN, Observed
-from ..run.panel import Panels
 from ..stages.critique import CRITIQUE
 from .refusals import judges_itself
 

@@ -4,13 +4,13 @@ from ...configs.recipes import TaskReward
 from ...stores.records import Checkpoint, Pair
 from ..run.handles import JudgedRows, Rows
 from ..run.iteration import Iteration
+from ..stages.data_mixture import weigh
 from ..stages.pair import pair
 from ..stages.reward import reward
 from ..stages.sample import sample
 from ..stages.train import unchanged
 from ..stages.train_reward import train_reward
 from ..stages.verify_candidates import verify
-from ..stages.weigh import weigh
 from .annotated_pairs import annotated
 
 PAPER = "RLRF (Lee et al., 2024)"

@@ -13,7 +13,7 @@ from ..lake.query.alarm_list import alarms, sentence
 from ..lake.query.flips import lost_since
 from ..lake.query.model_figures import run_results
 from ..lake.query.model_names import checkpoints
-from ..lake.query.run_needs import needs_told, read_state, run_needs
+from ..lake.query.next_steps import needs_told, read_state, run_needs
 from ..lake.query.run_verdicts import IterationVerdict, RunVerdict, run_verdict, told_verdict
 from ..lake.query.runs import NoSuchRunError
 from ..lake.query.told_figures import figure_label, lost_line, told_value
@@ -123,9 +123,9 @@ def _lost(run: RunReader, found: RunVerdict) -> Iterator[str]:
 
 
 def _tasks(found: IterationVerdict) -> list[PolicyVerdict]:
-    """Return the exams and tasks whose held-out prompts are surely worse."""
+    """Return the eval sets and tasks whose held-out prompts are surely worse."""
     own = [r for r in found.rows if (r.split, r.against) == (HELD_OUT, "initial")]
-    named = [row for scope in ("exam", "task") for row in own if row.scope == scope]
+    named = [row for scope in ("eval_set", "task") for row in own if row.scope == scope]
     return [row for row in named if row.high is not None and row.high < 0]
 
 

@@ -11,9 +11,9 @@ from typing import Any
 
 import polars as pl
 
-from ...stores.beside import measured_beside
 from ...stores.journal_reader import Reader, StageState, read_cost
 from ...stores.lake import RunReader
+from ...stores.side_evals import measured_beside
 from ..evaluation.panels import Bars, Heights, Panel
 from .report_plot import ReportPlot, names_of
 from .run_rows import are_several, none_made, rows_of, stacked

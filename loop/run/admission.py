@@ -54,7 +54,7 @@ class Admission(Generic[B]):
     ) -> None:
         self._stage = stage
         self._budget = budget
-        self._units = deque(stage.owed)
+        self._units = deque(stage.pending)
         self._prepare = prepare
         self._demand = demand
         self._next: tuple[Unit, B] | None = None

@@ -17,8 +17,8 @@ from ...stores.journal import KeptSlice
 from ...stores.journal_reader import Cost
 from ...stores.lake import RunWriter
 from ...stores.sealed import size_of
-from .expectation import CostExperience
-from .reporter import Advance
+from .cost_estimator import CostEstimator
+from .reporter import UnitStats
 from .stop import Stopped
 
 GIB = 1 << 30
@@ -58,7 +58,7 @@ class Budget:
         self._elapsed = elapsed
         self._disk_gib = 0.0
         self._measure_disk_at = 0.0
-        self.experience = defaultdict[Hashable, CostExperience](CostExperience)
+        self.experience = defaultdict[Hashable, CostEstimator](CostEstimator)
         self.reached: BudgetReachedError | None = None
 
     @property
@@ -194,7 +194,7 @@ def _raise(name: str) -> str:
     return f": raise it with `lpfloop resume RUN --max-{name.replace('_', '-')} …`"
 
 
-def cost_of(advance: Advance, *, judge: bool) -> Cost:
+def cost_of(advance: UnitStats, *, judge: bool) -> Cost:
     """Return the cost of a unit's work."""
     return Cost(
         tokens=advance.tokens + advance.prompt_tokens,

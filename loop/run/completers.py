@@ -9,9 +9,9 @@ from ...configs.secrecy import hide_secrets_of
 from ...configs.variants import variants
 from ...stores.keys import Json
 from ..data.principles import Mix, load_mix
+from .judge_panel import annotates
 from .model_pool import ModelPool, PoolModel, load_pool
 from .models import is_rewarded
-from .panel import annotates
 
 DEFAULT = CompletionConfig()
 

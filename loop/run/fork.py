@@ -39,14 +39,14 @@ class Fork:
         object.__setattr__(self, "_units", UnitRows(self.parent.journal))
         object.__setattr__(self, "_objects", objects_of(self.parent.folder))
 
-    def adopt(self, store: RunWriter, owed: Sequence[Unit]) -> list[Unit]:
-        """Commit the owed units that the parent has finished; return the units that are still owed.
+    def adopt(self, store: RunWriter, pending: Sequence[Unit]) -> list[Unit]:
+        """Commit the pending units that the parent has finished; return the others.
 
-        Units that are damaged in the parent, or were given up there, stay owed.
+        Units that are damaged in the parent, or were given up there, stay pending.
         """
         left = list[Unit]()
-        for first in range(0, len(owed), AT_ONCE):
-            units = owed[first : first + AT_ONCE]
+        for first in range(0, len(pending), AT_ONCE):
+            units = pending[first : first + AT_ONCE]
             left += store.when_there_is_room(lambda units=units: self._adopt(store, units))
         return left
 

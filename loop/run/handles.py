@@ -45,7 +45,7 @@ T = TypeVar(
 D = TypeVar("D", Pair, Demonstration, UnpairedAnswer)
 
 
-SAYS_NOTHING = ("family", "cluster", "exam", "part")
+SAYS_NOTHING = ("family", "cluster", "eval_set", "part")
 """Fields by which prompts are counted or chosen; an answer does not depend on them."""
 
 

@@ -5,7 +5,7 @@ Each function gives one of them, or nothing for a run that does not ask it.
 
 from collections.abc import Mapping
 
-from ...configs.exam_names import of_exam
+from ...configs.eval_set_names import of_eval_set
 from ...configs.own_function import OwnFunction
 from ...configs.schema import ConfigError, RunConfig
 from ...critics.facts.fact_judge import STATEMENTS, SUPPORT, FactJudge
@@ -15,8 +15,8 @@ from ...critics.scoring.answer_forms import AnswerForm, Forms, load_form
 from ...critics.verify import Verifier
 from ...stores.keys import Json
 from .completers import Completers, grades
+from .judge_panel import Panels
 from .models import CRITIC, SCORING_JUDGE, Models
-from .panel import Panels
 from .prompt_filters import Filters
 from .stop import Stopped
 
@@ -85,9 +85,9 @@ def judged_forms(config: RunConfig, models: Models) -> Forms:
     return found
 
 
-def forms_on(config: RunConfig, forms: Forms, exam: str | None) -> tuple[AnswerForm, ...]:
+def forms_on(config: RunConfig, forms: Forms, eval_set: str | None) -> tuple[AnswerForm, ...]:
     """Return the forms by which answers to a set of held-out prompts are scored."""
-    return tuple(forms[name] for name in of_exam(config.assessment.scores, exam) or ())
+    return tuple(forms[name] for name in of_eval_set(config.assessment.scores, eval_set) or ())
 
 
 def verifier_of(config: RunConfig, own: OwnFunction | None) -> Verifier:

@@ -15,7 +15,7 @@ Said = tuple[str, str, str]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Advance:
+class UnitStats:
     """The numbers that one committed unit adds to its stage: rows, cost, failures.
 
     `tokens` are completion tokens, `letters` the letters of the answers' texts; `calls` are
@@ -39,11 +39,11 @@ class Advance:
     judge_tokens: int = 0
     served: frozenset[Said] = frozenset()
 
-    def __add__(self, other: "Advance") -> "Advance":
+    def __add__(self, other: "UnitStats") -> "UnitStats":
         """Return the sum."""
         mine, theirs = self.numbers, other.numbers
         sums: dict[str, Any] = {name: mine[name] + theirs[name] for name in mine}
-        return Advance(**sums, served=self.served | other.served)
+        return UnitStats(**sums, served=self.served | other.served)
 
     @property
     def numbers(self) -> dict[str, float]:
@@ -51,7 +51,7 @@ class Advance:
         return {f.name: getattr(self, f.name) for f in fields(self) if f.name != "served"}
 
 
-def served_by(advance: Advance) -> list[dict[str, Json]]:
+def served_by(advance: UnitStats) -> list[dict[str, Json]]:
     """Return the models that endpoints reported, in the journal's form."""
     names = ("asked", "model", "system_fingerprint")
     return [dict(zip(names, said, strict=True)) for said in sorted(advance.served)]
@@ -68,7 +68,7 @@ class Reporter(Protocol):
         """Show a new stage of `planned` units, of which `done` were committed before."""
         ...
 
-    def advance(self, iteration: int, stage: str, advance: Advance) -> None:
+    def advance(self, iteration: int, stage: str, advance: UnitStats) -> None:
         """Show that one more unit of the stage is committed."""
         ...
 

@@ -26,19 +26,19 @@ from ...stores.records import Prompt, RewardModel
 from ...stores.schemas import RowsByType
 from .budget import Budget, cost_of
 from .completers import Completers
-from .flow import Flow
+from .device_placement import MAIN_THREAD, DevicePlacement, Places
 from .fork import Fork
 from .handles import Planned
+from .judge_panel import NOBODY, Panels
 from .labels import Labels
 from .models import CRITIC, Models, Served
 from .observed import NOTHING_SEEN, Observed
-from .panel import NOBODY, Panels
 from .prices import Prices
 from .prompt_filters import EVERYTHING, Filters
-from .reporter import Advance, Reporter, served_by
+from .reporter import Reporter, UnitStats, served_by
 from .run_events import STAGE
 from .stage import Stage
-from .stage_places import MAIN_THREAD, DevicePlacement, Places
+from .stage_scheduler import StageScheduler
 from .stop import StopSignal
 from .wall_time import StageTime, WallTime
 
@@ -106,14 +106,14 @@ class Run:
     warm: WarmTrainer = field(default_factory=WarmTrainer, init=False)
     budget: Budget = field(init=False)
     prices: Prices = field(init=False)
-    flow: Flow = field(init=False)
+    flow: StageScheduler = field(init=False)
     wall_time: WallTime = field(default_factory=WallTime, init=False)
     _verified: set[str] = field(default_factory=set[str], init=False)
     _decided_by: StageId | None = field(default=None, init=False)
 
     def __post_init__(self) -> None:
         self.budget = Budget(self.store, lambda: self.config, self._seconds_at_work)
-        self.flow = Flow(
+        self.flow = StageScheduler(
             store=self.store,
             stop=self.stop,
             break_off=self.break_off,
@@ -133,7 +133,7 @@ class Run:
     def configure(self, config: RunConfig) -> None:
         """Apply live settings, from the next unit on."""
         self.config, self.prices = config, Prices.of(config)
-        self.stop.drain_s = config.drain_s
+        self.stop.shutdown_timeout_s = config.shutdown_timeout_s
         self.models.configure(config)
 
     def parts_with(self, part: str) -> Collection[str]:
@@ -159,12 +159,12 @@ class Run:
 
     def _stop_at_once(self) -> None:
         """Break off all work: another machine has taken over the run."""
-        self.stop.drain_s = 0.0
+        self.stop.shutdown_timeout_s = 0.0
         self.stop.request()
 
     def guard(self, request: str, judge: Served) -> GuardKey:
         """Return the key by which the request of this name to a judge is guarded."""
-        if not self.config.guard:
+        if not self.config.injection_guard:
             return BARE
         return GuardKey.of(self.config.seed, request, by_schema=judge.by_schema)
 
@@ -172,7 +172,7 @@ class Run:
         """Return a running engine of `served`, whose published weights are verified first.
 
         Raises:
-            OwedAgainError: if they are damaged: their training is owed again.
+            OwedAgainError: if they are damaged: their training is pending again.
             StaleWeightsError: if the engine runs other weights.
         """
         self.verify(served)
@@ -182,7 +182,7 @@ class Run:
         """Hash every byte of a checkpoint that was trained here, once in this process.
 
         Raises:
-            OwedAgainError: if it is damaged: its training is owed again.
+            OwedAgainError: if it is damaged: its training is pending again.
         """
         if served.canary is not None and served.identity not in self._verified:
             self.store.verified_checkpoint(served.identity)
@@ -192,14 +192,14 @@ class Run:
         """Return the folder of a reward model that was trained here, verified once in this process.
 
         Raises:
-            OwedAgainError: if it is damaged: its training is owed again.
+            OwedAgainError: if it is damaged: its training is pending again.
         """
         if model.reward_model_id not in self._verified:
             self.store.verified_reward_model(model.reward_model_id)
             self._verified.add(model.reward_model_id)
         return self.store.folder / model.path
 
-    def pay(
+    def run_stage(
         self,
         iteration: int,
         label: str,
@@ -209,36 +209,36 @@ class Run:
         places: Places = MAIN_THREAD,
         judge: bool = False,
     ) -> Planned:
-        """Plan a stage, and run `pay` to commit its owed units, as soon as the places are free.
+        """Plan a stage; `pay` commits its pending units as soon as the places are free.
 
         If the main thread is one of the places, the stage is done on return, else it runs while the
         recipe continues. With `judge`, its requests go to the feedback model (for the budget).
 
         Raises:
-            Stopped: if units are still owed after a request to stop, or at a limit of the budget.
+            Stopped: if units are pending after a request to stop, or at a limit of the budget.
         """
         self.flow.raise_error()
         reach("stage.begin")
         planned = self._plan(iteration, label, work)
         # Its last units may be committed while its thread still ends.
         self.flow.settle(planned)
-        owed = self.store.journal.owed(iteration, label)
-        if owed and self.fork is not None:
-            owed = self.fork.adopt(self.store, owed)
+        pending = self.store.journal.pending(iteration, label)
+        if pending and self.fork is not None:
+            pending = self.fork.adopt(self.store, pending)
         reach("stage.planned")
         writer = StageWriter(run=self, planned=planned, judge=judge)
         time_ = StageTime(self.wall_time)
         stage = Stage(
             planned=planned,
-            owed=owed,
+            pending=pending,
             commit=writer.commit,
             flow=self.flow,
             waits=self.flow.unread(work.upstream, work.reads),
             rest=time_.rest,
         )
-        needed = places if owed else MAIN_THREAD
+        needed = places if pending else MAIN_THREAD
         paid = partial(self._paid, stage, writer, time_, pay)
-        self.flow.pay(planned, owed, needed, writer.show, paid)
+        self.flow.pay(planned, pending, needed, writer.show, paid)
         return planned
 
     def decide_by(self, stage: Planned) -> None:
@@ -259,9 +259,9 @@ class Run:
         def pay(stage: Stage) -> None:
             for unit in stage.units():
                 tables = make(unit)
-                stage.commit(unit, tables, Advance(rows=len(next(iter(tables.values())))))
+                stage.commit(unit, tables, UnitStats(rows=len(next(iter(tables.values())))))
 
-        return self.pay(iteration, label, work, pay)
+        return self.run_stage(iteration, label, work, pay)
 
     def _paid(
         self,
@@ -270,30 +270,30 @@ class Run:
         time_: StageTime,
         pay: Callable[[Stage], None],
     ) -> None:
-        """Show a stage, run it, and record the time; units that stay owed were stopped."""
-        planned, owed = stage.planned, stage.owed
-        iteration, label, done = planned.iteration, planned.stage, planned.chunks - len(owed)
-        if owed:
+        """Show a stage, run it, and record the time; units that stay pending were stopped."""
+        planned, pending = stage.planned, stage.pending
+        iteration, label, done = planned.iteration, planned.stage, planned.chunks - len(pending)
+        if pending:
             now: Json = {"iteration": iteration, "stage": label, "done": done, "at": time.time()}
             self.store.when_there_is_room(lambda: self.store.journal.record(STAGE, now))
         self.flow.report(
             lambda: self.reporter.begin(iteration, label, planned=planned.chunks, done=done)
         )
         try:
-            if owed:
+            if pending:
                 self.store.keeper.check_head()
                 time_.begin()
                 self.flow.admit()
                 self.budget.require_time_and_room()
                 pay(stage)
         finally:
-            self._end(planned, time_ if owed else None)
-        if writer.units < len(owed):
+            self._end(planned, time_ if pending else None)
+        if writer.units < len(pending):
             self.flow.check()
             self.budget.check()
-            missing = len(owed) - writer.units
+            missing = len(pending) - writer.units
             raise RuntimeError(f"stage {label} ended with {missing} units unpaid")
-        if owed:
+        if pending:
             self.store.keeper.ask()
         reach("stage.end")
 
@@ -355,9 +355,9 @@ class StageWriter:
     planned: Planned
     judge: bool
     units: int = 0
-    _unshown: dict[str, Advance] = field(default_factory=dict[str, Advance])
+    _unshown: dict[str, UnitStats] = field(default_factory=dict[str, UnitStats])
 
-    def commit(self, unit: Unit, tables: RowsByType, done: Advance) -> None:
+    def commit(self, unit: Unit, tables: RowsByType, done: UnitStats) -> None:
         """Hand a finished unit's rows to the store, and settle its cost."""
         reach("stage.unit")
         cost = cost_of(done, judge=self.judge)

@@ -1,4 +1,4 @@
-"""A running stage: its owed units, and when they may begin."""
+"""A running stage: its pending units, and when they may begin."""
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
@@ -6,9 +6,9 @@ from dataclasses import dataclass
 
 from ...stores.journal_reader import Unit
 from ...stores.schemas import RowsByType
-from .flow import Flow
 from .handles import Planned
-from .reporter import Advance
+from .reporter import UnitStats
+from .stage_scheduler import StageScheduler
 
 
 def _nothing_unread(_: Unit) -> bool:
@@ -17,7 +17,7 @@ def _nothing_unread(_: Unit) -> bool:
 
 @dataclass(kw_only=True)
 class Stage:
-    """A planned stage, and its owed units.
+    """A planned stage, and its pending units.
 
     `waits` returns whether a unit reads uncommitted rows; the stage is to `rest` while none of
     its requests is in flight. If `commit` does not make a unit durable, but the commit of its
@@ -25,20 +25,20 @@ class Stage:
     """
 
     planned: Planned
-    owed: Sequence[Unit]
-    commit: Callable[[Unit, RowsByType, Advance], None]
-    flow: Flow
+    pending: Sequence[Unit]
+    commit: Callable[[Unit, RowsByType, UnitStats], None]
+    flow: StageScheduler
     waits: Callable[[Unit], bool] = _nothing_unread
     rest: Callable[[], AbstractContextManager[None]] = nullcontext
     commits_later: bool = False
 
     def units(self) -> Iterator[Unit]:
-        """Yield the owed units in order, each when it may begin.
+        """Yield the pending units in order, each when it may begin.
 
         Raises:
             Stopped: after a request to stop, or if another stage has failed.
         """
-        for unit in self.owed:
+        for unit in self.pending:
             self.flow.admit()
             if self.waits(unit):
                 self._await(unit)

@@ -1,7 +1,8 @@
 """Stopping and pausing: by a signal or the control socket, and how long a stop may take.
 
-After the first request no further unit begins, and work in flight may finish for `drain_s` seconds;
-then `Stopped` is raised in the main thread, at any point. A second signal ends the process at once.
+After the first request no further unit begins, and work in flight may finish for
+`shutdown_timeout_s` seconds; then `Stopped` is raised in the main thread, at any point. A second
+signal ends the process at once.
 """
 
 import os
@@ -31,12 +32,12 @@ class Stopped(Exception):  # noqa: N818 -- a clean end, not an error
 class StopSignal:
     """Requests to stop or pause the run; any thread may make them.
 
-    `drain_s`: seconds that work in flight may take after a request to stop.
+    `shutdown_timeout_s`: seconds that work in flight may take after a request to stop.
     `lift_pause`: whether a pause recorded in the journal ends when the run begins.
     """
 
-    def __init__(self, *, drain_s: float = 30.0, lift_pause: bool = False) -> None:
-        self.drain_s = drain_s
+    def __init__(self, *, shutdown_timeout_s: float = 30.0, lift_pause: bool = False) -> None:
+        self.shutdown_timeout_s = shutdown_timeout_s
         self.lift_pause = lift_pause
         self._requested = False
         self._asked_at = 0.0
@@ -63,7 +64,7 @@ class StopSignal:
     def left_s(self) -> float:
         """The seconds that work in flight may still take, if no unit may begin."""
         gone = time.monotonic() - self._asked_at if self._requested else 0.0
-        return max(0.0, self.drain_s - gone)
+        return max(0.0, self.shutdown_timeout_s - gone)
 
     def request(self) -> None:
         """Request a clean stop: no new unit begins, and the time to drain runs."""
@@ -71,7 +72,7 @@ class StopSignal:
             self._asked_at = time.monotonic()
         self._requested = True
         if self._listening:
-            signal.setitimer(signal.ITIMER_REAL, max(self.drain_s, POLL_S), AGAIN_S)
+            signal.setitimer(signal.ITIMER_REAL, max(self.shutdown_timeout_s, POLL_S), AGAIN_S)
 
     def pause(self) -> None:
         """Keep new units from beginning; work in flight continues and is committed."""

@@ -23,9 +23,9 @@ from ...policies.trainers.step_policies import FOLDER as ON_THE_WAY
 from ...stores.bucket import Bucket, BucketError, OutOfReachError
 from ...stores.durable import TEMPORARY, make_folder, move, remove, sync_file
 from ...stores.failpoints import reach
-from ...stores.heads import Headship
 from ...stores.lake import RunWriter
 from ...stores.lock import FencedError
+from ...stores.run_lease import RunLease
 from ...stores.sealed import DamagedError, file_sha256, known_sha256
 from .stop import StopSignal
 
@@ -42,7 +42,7 @@ logger = logging.getLogger("lpfloop.trainer")
 class TrainingCopies:
     """The copies of one training, below `trainings/WORK` of its run's bucket."""
 
-    headship: Headship
+    headship: RunLease
     work: Path
 
     @property

@@ -71,13 +71,13 @@ class ReplyCount:
         Raises:
             UnreadRepliesError: with the stage of the run, the reasons and a possible remedy.
         """
-        most = config.smoke.most_unread
+        most = config.smoke.max_parse_failures
         if self.asked < fewest or self.unread <= most * self.asked:
             return
         usual = self.reasons.most_common(1)[0][0]
         raise UnreadRepliesError(
             f"{stage}: {self.unread} of {self.asked} replies cannot be read ({self.told}), more "
-            f"than smoke.most_unread={most:g}. {remedy(usual, stage, config)}. "
+            f"than smoke.max_parse_failures={most:g}. {remedy(usual, stage, config)}. "
             f"{shown(usual, self.examples.get(usual, ''))}",
             run,
         )
@@ -92,8 +92,8 @@ def _continuation(run: Path) -> str:
     return (
         f"To ask again, `lpfloop resume {run_argument(run)}`; to change what is asked, the same "
         "command with "
-        f"--fork {run.name} --run NEW and other settings; to go on as it is, with "
-        "--set smoke.most_unread=1"
+        f"--reuse-from {run.name} --run NEW and other settings; to go on as it is, with "
+        "--set smoke.max_parse_failures=1"
     )
 
 
@@ -124,7 +124,7 @@ def remedy(reason: str, stage: str, config: RunConfig) -> str:
         ),
         Status.UNMARKED: (
             "The judge leaves out the line below which its verdict counts: name one that follows "
-            "instructions or, if it was trained on bare questions, set guard=false"
+            "instructions or, if it was trained on bare questions, set injection_guard=false"
         ),
         Status.FAILED: "The requests failed: the run's folder logs and the server's log say why",
         Status.REFUSAL: "The judge refuses to judge: name another one, or templates of your own",

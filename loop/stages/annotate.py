@@ -21,10 +21,10 @@ from ...policies.engines.engine import Completion, Sampling
 from ...stores.keys import Json, derive_seed, row_id
 from ...stores.records import Order, Preference
 from ..data.prompt_rows import parted_input
-from ..run.lines import EngineLine
-from ..run.panel import Panel
+from ..run.engine_client import EngineClient
+from ..run.judge_panel import JudgePanel
 from ..run.run import Run, Verb
-from .judging import JudgedStage, JudgeInquiry, Posed, Replies, guard_params, with_room
+from .judging import JudgedStage, JudgeRequest, Posed, Replies, guard_params, with_room
 from .matches import Decided, Match, decided, orders_of
 
 RETRY_TEMPERATURE = 0.7
@@ -45,10 +45,10 @@ class Showing:
 
 
 Showings = tuple[Showing, ...]
-AnyInquiry = JudgeInquiry[Showings, PairChoice]
+AnyRequest = JudgeRequest[Showings, PairChoice]
 
 
-class PairInquiry(AnyInquiry):
+class PairRequest(AnyRequest):
     """Comparisons that one prompt asks about."""
 
     def heard(self, answer: Completion) -> Sequence[Self]:
@@ -70,7 +70,7 @@ class Annotating(JudgedStage[Showings, PairChoice, Preference]):
 
     row_type = Preference
     verb: Verb
-    panel: Panel
+    panel: JudgePanel
     annotator: AnyAnnotator
     matched: Callable[[int], Sequence[Match]]
     order: Ordering
@@ -105,7 +105,7 @@ class Annotating(JudgedStage[Showings, PairChoice, Preference]):
         (showing,) = subject
         return [Reading(showing.row.status, PairChoice())] if showing.order is None else None
 
-    def inquiries(self, chunk: int, replies: Replies[Preference]) -> list[AnyInquiry]:
+    def inquiries(self, chunk: int, replies: Replies[Preference]) -> list[AnyRequest]:
         """Ask about first showings of matches, then about second ones, several pairs per prompt.
 
         A retry asks about each pair in a separate prompt.
@@ -121,7 +121,7 @@ class Annotating(JudgedStage[Showings, PairChoice, Preference]):
             seen.add(showing.place)
             kinds.setdefault(kind, []).append(showing)
         return found + [
-            PairInquiry(
+            PairRequest(
                 subject=tuple(shown[at : at + size]),
                 pose=self.pose,
                 most=replies.most,
@@ -132,10 +132,10 @@ class Annotating(JudgedStage[Showings, PairChoice, Preference]):
         ]
 
     def judgements(
-        self, asked: Sequence[AnyInquiry], replies: Replies[Preference]
+        self, asked: Sequence[AnyRequest], replies: Replies[Preference]
     ) -> list[Preference]:
         """Return one preference per match; the verdicts of both orders are reconciled."""
-        by_match = dict[int, list[AnyInquiry]]()
+        by_match = dict[int, list[AnyRequest]]()
         for one in asked:
             by_match.setdefault(one.subject[0].place, []).append(one)
         found = [by_match[place] for place in sorted(by_match)]
@@ -146,7 +146,7 @@ class Annotating(JudgedStage[Showings, PairChoice, Preference]):
             or (self.rows(alike[0]) if len(alike) == 1 else [_both(*alike)])
         ]
 
-    def rows(self, asked: AnyInquiry) -> list[Preference]:
+    def rows(self, asked: AnyRequest) -> list[Preference]:
         """Return the preference of a match that was shown once, or was decided before."""
         (showing,), (reading,) = asked.subject, asked.readings
         return [
@@ -203,7 +203,7 @@ class Annotating(JudgedStage[Showings, PairChoice, Preference]):
         return self.run.config.prompts.input == "headed"
 
 
-def annotator_line(run: Run, annotator: AnyAnnotator) -> EngineLine:
+def annotator_line(run: Run, annotator: AnyAnnotator) -> EngineClient:
     """Return the line to an annotator's model, which is sampled as its profile says."""
     served = run.models.annotators[annotator.role]
     again = Sampling(
@@ -214,16 +214,16 @@ def annotator_line(run: Run, annotator: AnyAnnotator) -> EngineLine:
     )
     again = again if annotator.short else with_room(run, served, again)
     first = replace(again, temperature=annotator.temperature)
-    return EngineLine(run=run, served=served, first=first, again=again, judge=True)
+    return EngineClient(run=run, served=served, first=first, again=again, judge=True)
 
 
-def _both(as_given: AnyInquiry, swapped: AnyInquiry) -> Preference:
+def _both(as_given: AnyRequest, swapped: AnyRequest) -> Preference:
     reading = reconciled(as_given.readings[0], swapped.readings[0])
     return _said(as_given.subject[0], reading, "both", as_given, swapped)
 
 
 def _said(
-    showing: Showing, reading: Reading[PairChoice], order: Order, *asked: AnyInquiry
+    showing: Showing, reading: Reading[PairChoice], order: Order, *asked: AnyRequest
 ) -> Preference:
     """Return the preference row of a match with its final reading."""
     return replace(

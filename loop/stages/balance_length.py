@@ -41,7 +41,7 @@ SIDES = ("chosen", "rejected")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Fate:
+class BalanceDecision:
     """The fate of a pair: its bucket, its side, and whether it is kept."""
 
     bucket: LengthBucket
@@ -94,7 +94,7 @@ def _others(it: Iteration) -> list[str]:
     return [] if completers is None else [model.name for model in completers.others]
 
 
-def fates(lengths: pl.DataFrame, width: int, seed: int) -> dict[str, Fate]:
+def fates(lengths: pl.DataFrame, width: int, seed: int) -> dict[str, BalanceDecision]:
     """Decide about all pairs at once, by id.
 
     Args:
@@ -107,7 +107,7 @@ def fates(lengths: pl.DataFrame, width: int, seed: int) -> dict[str, Fate]:
         side = LONGER_WINS if longer > 0 else LONGER_LOSES if longer < 0 else EQUAL
         sides.setdefault(bucket_of(longer, width), {}).setdefault(side, []).append(pair_id)
     return {
-        pair_id: Fate(bucket=bucket, side=side, kept=kept)
+        pair_id: BalanceDecision(bucket=bucket, side=side, kept=kept)
         for bucket, own in sides.items()
         for side, pair_id, kept in _drawn(own, seed)
     }
@@ -161,7 +161,7 @@ class _Balancing:
         ]
 
     @cached_property
-    def _fates(self) -> Mapping[str, Fate]:
+    def _fates(self) -> Mapping[str, BalanceDecision]:
         width, seed = self.it.run.config.pairs.bucket_width, self.it.run.config.seed
         chunks = range(self.pairs.chunks)
         return fates(pl.concat(map(self._lengths, chunks)), width, seed)

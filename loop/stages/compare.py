@@ -13,7 +13,7 @@ from ...stores.keys import Json
 from ...stores.records import Candidate, Preference
 from ..run.handles import Planned, Rows
 from ..run.iteration import Iteration
-from ..run.panel import Panel
+from ..run.judge_panel import JudgePanel
 from ..run.run import Verb
 from .annotate import Annotating, annotator_line
 from .matches import Match, all_pairs, drawn_pairs, match_of
@@ -78,7 +78,7 @@ def compare(
 def _compared(
     it: Iteration,
     verb: Verb,
-    panel: Panel | None,
+    panel: JudgePanel | None,
     matched: Callable[[int], list[Match]],
     which: Mapping[str, Json],
     *read: Rows[Candidate],

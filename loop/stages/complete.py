@@ -47,7 +47,7 @@ def _completed(
     """Pay the stage of one model: the completions that it was drawn for."""
     served = it.policy if model.is_policy else it.run.models.completers[model.name]
     sampling = model.sampling_of(it.run.config.policy.sampling)
-    owed = Work(
+    pending = Work(
         verb=COMPLETE,
         params=_params(completers, model, served, sampling, n),
         upstream=(prompts.identity,),
@@ -69,10 +69,10 @@ def _completed(
             for draw in _draws(it, completers, model, prompt, n, unit.key)
         ]
 
-    return it.run.pay(
+    return it.run.run_stage(
         it.number,
         f"{COMPLETE.name}:{model.name}",
-        owed,
+        pending,
         lambda stage: drawing.pay(stage, work),
         places=it.run.places.of(served),
     )

@@ -17,15 +17,15 @@ from ...stores.records import AspectRating, Candidate, Critique, FinishReason, R
 from ..data.judged_candidates import VERIFIED
 from ..data.receipts import KEPT
 from ..data.stage_names import sampled_again
+from ..run.device_placement import MAIN_THREAD, Places
 from ..run.handles import Planned, Rows
 from ..run.iteration import Iteration
 from ..run.models import Served
 from ..run.run import Run, Verb, Work
-from ..run.stage_places import MAIN_THREAD, Places
 from .judging import (
     Alike,
     JudgedStage,
-    JudgeInquiry,
+    JudgeRequest,
     Posed,
     Replies,
     equal_params,
@@ -52,7 +52,7 @@ UNASKED: Mapping[FinishReason, Status] = {
     "truncated_thinking": Status.TRUNCATED_THINKING,
 }
 """Candidates without an answer that could be critiqued, and the status of their critique."""
-AnswerInquiry = JudgeInquiry[Alike, AspectRatings]
+AnswerInquiry = JudgeRequest[Alike, AspectRatings]
 
 
 def critique(

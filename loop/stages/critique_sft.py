@@ -20,9 +20,9 @@ from ...stores.records import (
     Critique,
     Demonstration,
     Message,
+    PairingOutcome,
     Prompt,
     Receipt,
-    Yield,
 )
 from ...stores.schemas import RowsByType
 from ..data.critique_lessons import UNREADABLE, Lessons, lesson_yields
@@ -59,7 +59,7 @@ def demonstrate_critiques(
         rows = _told_apart(made.rows, said) if by_reference else made.rows
         return {
             Demonstration: rows,
-            Yield: as_arrow(lesson_yields(rows_frame(Candidate, drafts), made.rows, by)),
+            PairingOutcome: as_arrow(lesson_yields(rows_frame(Candidate, drafts), made.rows, by)),
             Receipt: receipts(it.number, CRITIQUED, "candidates", made.fates),
         }
 

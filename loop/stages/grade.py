@@ -24,7 +24,7 @@ from ..run.run import Verb
 from .judging import (
     Alike,
     JudgedStage,
-    JudgeInquiry,
+    JudgeRequest,
     Posed,
     equal_params,
     grouped,
@@ -144,7 +144,7 @@ class Grading(JudgedStage[Group, Appraisal, Grade]):
         why = self._untold(subject[0][0])
         return None if why is None else [Reading(why, Appraisal())]
 
-    def rows(self, asked: JudgeInquiry[Group, Appraisal]) -> Iterator[Grade]:
+    def rows(self, asked: JudgeRequest[Group, Appraisal]) -> Iterator[Grade]:
         """Return a grade for each candidate, from the appraisal of it or of an equal answer."""
         group, attempts = asked.subject, asked.attempts
         places = self._places(group, attempts - 1) if attempts else [NOWHERE]
@@ -171,7 +171,7 @@ class Grading(JudgedStage[Group, Appraisal, Grade]):
                     same_as=None if candidate is alike[0] else self._id(alike[0], group),
                 )
 
-    def noted(self, asked: Sequence[JudgeInquiry[Group, Appraisal]]) -> list[Receipt]:
+    def noted(self, asked: Sequence[JudgeRequest[Group, Appraisal]]) -> list[Receipt]:
         """Return how many candidates were shown, how many only share, and why others were not."""
         groups = [alike for one in asked for alike in one.subject]
         fates = dict[str, list[str]]()

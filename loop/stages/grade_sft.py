@@ -7,7 +7,7 @@ from ...configs.recipes import Pooled
 from ...stores.frames import as_arrow, rows_frame
 from ...stores.journal_reader import Unit
 from ...stores.keys import Json
-from ...stores.records import Candidate, Demonstration, Grade, Receipt, Yield
+from ...stores.records import Candidate, Demonstration, Grade, PairingOutcome, Receipt
 from ...stores.schemas import RowsByType
 from ..data.critique_lessons import GRADED_CRITIQUE, graded_lessons, lesson_yields
 from ..data.receipts import receipts
@@ -39,7 +39,7 @@ def demonstrate_grades(
         made = graded_lessons(grader, it.run.prompts, drafts, said, it.number)
         return {
             Demonstration: made.rows,
-            Yield: as_arrow(lesson_yields(rows_frame(Candidate, drafts), made.rows, by)),
+            PairingOutcome: as_arrow(lesson_yields(rows_frame(Candidate, drafts), made.rows, by)),
             Receipt: receipts(it.number, GRADED_CRITIQUE, "candidates", made.fates),
         }
 

@@ -20,7 +20,7 @@ from .retry_unscored import trained_on
 
 LATE = (
     "people's ratings that were imported after iteration {} was trained are not used for it; "
-    "`lpfloop rederive` makes pairs of them"
+    "`lpfloop rebuild-pairs` makes pairs of them"
 )
 
 

@@ -12,7 +12,7 @@ from ...configs.schema import ConfigError, PromptsConfig
 from ...stores.frames import as_arrow, rows_frame
 from ...stores.journal_reader import Unit
 from ...stores.keys import digest
-from ...stores.records import Candidate, Demonstration, Prompt, Yield, storable
+from ...stores.records import Candidate, Demonstration, PairingOutcome, Prompt, storable
 from ...stores.schemas import RowsByType
 from ..data.external_candidate import external_candidate
 from ..data.files import RowError, placed_rows
@@ -56,7 +56,7 @@ def demonstrations(it: Iteration, prompts: Prompts) -> Rows[Demonstration]:
         return {
             Demonstration: as_arrow(made.rows),
             Candidate: written,
-            Yield: as_arrow(made.yields),
+            PairingOutcome: as_arrow(made.yields),
         }
 
     return it.rows(Demonstration, "demonstrations", work, make)

@@ -17,10 +17,10 @@ from ...policies.engines.engine import ScoreRequest
 from ...stores.journal_reader import Unit
 from ...stores.keys import Json, row_id
 from ...stores.records import SCORED, Claim, Message
+from ..run.engine_client import ScorerLine
 from ..run.handles import Planned
-from ..run.lines import ScorerLine
-from ..run.pump import Pump
-from ..run.reporter import Advance
+from ..run.reporter import UnitStats
+from ..run.request_dispatcher import RequestDispatcher
 from ..run.run import Run, Work
 from ..run.stage import Stage
 from .judging import commit_judgements
@@ -59,10 +59,10 @@ class Inferring:
     def planned(self, label: str, work: Work) -> Planned:
         """Plan and pay the stage."""
         places = self.run.places.of_nli()
-        return self.run.pay(self.iteration, label, work, self._pay, places=places)
+        return self.run.run_stage(self.iteration, label, work, self._pay, places=places)
 
     def _pay(self, stage: Stage) -> None:
-        def commit(unit: Unit, said: Sequence[InferenceInquiry], cost: Advance) -> None:
+        def commit(unit: Unit, said: Sequence[InferenceInquiry], cost: UnitStats) -> None:
             rows = [
                 replace(
                     claim_of(one.statement, self.identity, self.iteration, one.reading),
@@ -73,7 +73,7 @@ class Inferring:
             ]
             commit_judgements(stage, unit, Claim, rows, cost)
 
-        Pump(
+        RequestDispatcher(
             run=self.run,
             line=ScorerLine(scorer=self.run.models.entailment()),
             work=lambda unit: [self._inquiry(one) for one in self.statements(unit.chunk)],

@@ -17,7 +17,7 @@ from ..run.handles import Rows
 from ..run.iteration import Iteration
 from ..run.run import Verb
 from .infer_claims import Inferring, JudgedStatement, StatementsOf, claim_id, claim_of
-from .judging import JudgedStage, JudgeInquiry, Posed, judge_line, judge_params
+from .judging import JudgedStage, JudgeRequest, Posed, judge_line, judge_params
 from .retry_unscored import judged
 
 JUDGE_CLAIMS = Verb("judge_claims")
@@ -93,7 +93,7 @@ class JudgingClaims(JudgedStage[JudgedStatements, StatementSupport, Claim]):
         beyond = Reading(BEYOND, StatementSupport())
         return [beyond] * len(subject) if subject[0].beyond else None
 
-    def rows(self, asked: JudgeInquiry[JudgedStatements, StatementSupport]) -> Iterator[Claim]:
+    def rows(self, asked: JudgeRequest[JudgedStatements, StatementSupport]) -> Iterator[Claim]:
         """Return a claim for each statement."""
         for statement, reading in zip(asked.subject, asked.readings, strict=True):
             claim = claim_of(statement, self.identity, self.iteration, reading)

@@ -6,8 +6,8 @@ from typing import Any, NamedTuple
 import polars as pl
 
 from ...critics.status import WAS_READ
-from ...stores.beside import smoked
 from ...stores.records import Breakdown, Claim, Critique, Grade, Preference, PromptReview
+from ...stores.side_evals import smoked
 from ..data.judged_candidates import VERIFIER
 from ..data.splits import DEV, HELD_OUT, is_measured_on
 from ..data.stage_names import named
@@ -72,7 +72,7 @@ def kind_of(label: str) -> JudgementKind | None:
         return None
     # Answers to the user's additional prompts are evaluated outside the loop, which never resumes
     # there.
-    if about.startswith(EVALUATED) and not _examines(_answers(label).removeprefix(EVALUATED)):
+    if about.startswith(EVALUATED) and not _evaluates(_answers(label).removeprefix(EVALUATED)):
         return None
     return KINDS.get(verb) or KINDS.get(label)
 
@@ -83,7 +83,7 @@ def is_evaluation(label: str) -> bool:
     return about.startswith(EVALUATED) or about.split(":")[0] == BEST
 
 
-def _examines(benchmark: str) -> bool:
+def _evaluates(benchmark: str) -> bool:
     """Whether a benchmark is about the run's own dev or held-out prompts."""
     at_step = step_of(benchmark)
     own = benchmark if at_step is None else at_step[1]

@@ -32,13 +32,13 @@ from ...stores.records import (
     storable,
 )
 from ..data.receipts import KEPT, receipts
-from ..run.lines import EngineLine, engine_sampling
+from ..run.device_placement import Places
+from ..run.engine_client import EngineClient, engine_sampling
 from ..run.models import Served
-from ..run.pump import Pump
-from ..run.reporter import Advance
+from ..run.reporter import UnitStats
+from ..run.request_dispatcher import RequestDispatcher
 from ..run.run import Run
 from ..run.stage import Stage
-from ..run.stage_places import Places
 from ..run.unread_replies import FEWEST, ReplyCount
 
 S = TypeVar("S")
@@ -91,7 +91,7 @@ class Posed(NamedTuple, Generic[T]):
 
 
 @dataclass(frozen=True, kw_only=True)
-class JudgeInquiry(Generic[S, T]):
+class JudgeRequest(Generic[S, T]):
     """A question to a judge about a subject, with the readings of its latest reply.
 
     `pose` makes the question of an attempt, by its number. At most `most` replies are allowed;
@@ -147,7 +147,7 @@ class JudgedStage(ABC, Generic[S, T, Judgement]):
     row_type: ClassVar[type[Any]]
     run: Run
     iteration: int
-    line: EngineLine
+    line: EngineClient
     attempts: int
     committed: Callable[[int], None] = lambda _: None
 
@@ -188,24 +188,24 @@ class JudgedStage(ABC, Generic[S, T, Judgement]):
         """Return the ids of the rows of a subject."""
 
     @abstractmethod
-    def rows(self, asked: JudgeInquiry[S, T]) -> Iterable[Judgement]:
+    def rows(self, asked: JudgeRequest[S, T]) -> Iterable[Judgement]:
         """Return the rows of a subject after its last reply."""
 
     def unasked(self, subject: S) -> Sequence[Reading[T]] | None:
         """Return the readings of a subject that is decided without the judge; None for others."""
         del subject
 
-    def noted(self, asked: Sequence[JudgeInquiry[S, T]]) -> Sequence[Receipt]:
+    def noted(self, asked: Sequence[JudgeRequest[S, T]]) -> Sequence[Receipt]:
         """Return the receipts of a unit."""
         del asked
         return ()
 
-    def inquiries(self, chunk: int, replies: Replies[Judgement]) -> Sequence[JudgeInquiry[S, T]]:
+    def inquiries(self, chunk: int, replies: Replies[Judgement]) -> Sequence[JudgeRequest[S, T]]:
         """Return the questions to the judge about a chunk."""
         return [self._inquiry(subject, replies) for subject in self.subjects(chunk)]
 
     def judgements(
-        self, asked: Sequence[JudgeInquiry[S, T]], replies: Replies[Judgement]
+        self, asked: Sequence[JudgeRequest[S, T]], replies: Replies[Judgement]
     ) -> list[Judgement]:
         """Return the rows of a unit; rows that were read before are kept."""
         return [
@@ -224,7 +224,7 @@ class JudgedStage(ABC, Generic[S, T, Judgement]):
         """
         run, count = self.run, ReplyCount()
 
-        def commit(unit: Unit, asked: Sequence[JudgeInquiry[S, T]], cost: Advance) -> None:
+        def commit(unit: Unit, asked: Sequence[JudgeRequest[S, T]], cost: UnitStats) -> None:
             rows, notes = self.judgements(asked, replies(unit)), self.noted(asked)
             commit_judgements(stage, unit, self.row_type, rows, cost, notes)
             self.committed(unit.chunk)
@@ -233,15 +233,15 @@ class JudgedStage(ABC, Generic[S, T, Judgement]):
                     count.add(reading.status, one.text)
             count.require_read(run.config, run.store.folder, stage.planned.stage, fewest=FEWEST)
 
-        Pump(
+        RequestDispatcher(
             run=run,
             line=self.line,
             work=lambda unit: self.inquiries(unit.chunk, replies(unit)),
             commit=commit,
         ).pay(stage)
 
-    def _inquiry(self, subject: S, replies: Replies[Judgement]) -> JudgeInquiry[S, T]:
-        asked = JudgeInquiry(subject=subject, pose=self.pose)
+    def _inquiry(self, subject: S, replies: Replies[Judgement]) -> JudgeRequest[S, T]:
+        asked = JudgeRequest(subject=subject, pose=self.pose)
         readings = self.unasked(subject)
         if readings is not None:
             return replace(asked, readings=readings)
@@ -252,16 +252,16 @@ class JudgedStage(ABC, Generic[S, T, Judgement]):
 
 def judge_line(
     run: Run, judge: Served, settings: JudgeSettings, *, temperature: float | None = None
-) -> EngineLine:
+) -> EngineClient:
     """Return the line to a judge that is sampled by `settings`, or at another temperature."""
     first = with_room(run, judge, engine_sampling(settings.sampling, temperature=temperature))
     again = replace(first, temperature=RETRY_TEMPERATURE)
-    return EngineLine(run=run, served=judge, first=first, again=again, judge=True)
+    return EngineClient(run=run, served=judge, first=first, again=again, judge=True)
 
 
 def with_room(run: Run, judge: Served, sampling: Sampling) -> Sampling:
     """Return how a judge is sampled: with room for the mark, if there is one."""
-    if not run.config.guard:
+    if not run.config.injection_guard:
         return sampling
     more = OBJECT_TOKENS if judge.by_schema else MARK_TOKENS
     return replace(sampling, max_tokens=sampling.max_tokens + more)
@@ -269,7 +269,7 @@ def with_room(run: Run, judge: Served, sampling: Sampling) -> Sampling:
 
 def guard_params(run: Run, judge: Served) -> Mapping[str, Json]:
     """Return the guard settings that can change a judge's reply: empty without a guard."""
-    if not run.config.guard:
+    if not run.config.injection_guard:
         return {}
     return {"guard": GUARDED, **({"reply": "object"} if judge.by_schema else {})}
 
@@ -292,7 +292,7 @@ def commit_judgements(
     unit: Unit,
     row_type: type[AnyJudgement],
     rows: Sequence[AnyJudgement],
-    cost: Advance,
+    cost: UnitStats,
     noted: Sequence[Receipt] = (),
 ) -> None:
     """Commit the judgements of a unit, and count the unread ones."""

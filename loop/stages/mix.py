@@ -40,7 +40,7 @@ from ..lake.imports.imported_rows import Maker, identity_of
 from ..lake.imports.row_reader import unfit_pair
 from ..run.handles import Rows
 from ..run.iteration import Iteration
-from ..run.reporter import Advance
+from ..run.reporter import UnitStats
 from ..run.run import Verb, Work
 from ..run.stage import Stage
 from .balance_length import balanced
@@ -106,7 +106,7 @@ def mixed(
     if not files:
         return pairs
     drawn: dict[str, Json] = {} if count == "all" else {"count": count}
-    owed = Work(
+    pending = Work(
         verb=TAKE_MIXED,
         params={
             "files": mix_digests(files),
@@ -118,19 +118,19 @@ def mixed(
         reads=lambda: [(f"{chunk}/{pairs.chunks}",) for chunk in range(pairs.chunks)],
     )
     if count == "equal":
-        owed = _reading_all(it.work(TAKE_MIXED, owed.params, pairs))
+        pending = _reading_all(it.work(TAKE_MIXED, pending.params, pairs))
 
     def pay(stage: Stage) -> None:
         # Not `Run.make`: the rows that a chunk takes from the files depend on the chunks before it.
-        units = {unit.chunk: unit for unit in stage.owed}
+        units = {unit.chunk: unit for unit in stage.pending}
         taking = replace(Taking.beside(it), drawn=_drawn(it, files, _most(it, pairs, count)))
         for chunk, made in enumerate(in_chunks(files, it.number, pairs.chunks)):
             stage.flow.admit()
             tables = taking.take(made)
             if chunk in units:
-                stage.commit(units[chunk], tables, Advance(rows=len(tables[Pair])))
+                stage.commit(units[chunk], tables, UnitStats(rows=len(tables[Pair])))
 
-    planned = it.run.pay(it.number, "mixed", owed, pay)
+    planned = it.run.run_stage(it.number, "mixed", pending, pay)
     return pairs + balanced(it, Rows(row_type=Pair, stages=(planned,)))
 
 

@@ -15,7 +15,7 @@ from ...stores.journal_reader import Cost
 from ...stores.records import Checkpoint, RewardModel
 from ..run.handles import Planned, Prompts
 from ..run.iteration import Iteration
-from ..run.reporter import Advance
+from ..run.reporter import UnitStats
 from ..run.stage import Stage
 from .online_steps import Steps, step_cost
 from .online_work import OnlineTraining
@@ -67,7 +67,7 @@ def trained_online(training: OnlineTraining) -> Checkpoint:
     places = run.places.of_training("auto")
     if training.judges is not None:
         places |= training.judges.where
-    steps = run.pay(
+    steps = run.run_stage(
         it.number,
         training.method,
         training.steps(),
@@ -77,7 +77,7 @@ def trained_online(training: OnlineTraining) -> Checkpoint:
 
     keep_alarms(it, training.method, steps)
     if training.published:
-        run.pay(
+        run.run_stage(
             it.number,
             ON_THE_WAY,
             training.publications(steps),
@@ -93,10 +93,10 @@ def trained_online(training: OnlineTraining) -> Checkpoint:
             identity, result = Publishing(run=run).publish(job)
             last = None if training.settings.choose == "last" else result.steps
             row = training.checkpoint(identity, result.steps, result.metrics, last)
-            stage.commit(unit, {Checkpoint: [row]}, Advance(rows=result.steps))
+            stage.commit(unit, {Checkpoint: [row]}, UnitStats(rows=result.steps))
             report_training(run, it.number, "train", training.method, result)
 
-    planned = run.pay(it.number, "train", training.publication(steps), publish, places=places)
+    planned = run.run_stage(it.number, "train", training.publication(steps), publish, places=places)
     reach("checkpoint.committed")
     run.decide_by(planned)
     (checkpoint,) = run.store.rows(Checkpoint, planned.key(run.store.journal, 0))
@@ -109,8 +109,8 @@ def _watch(training: OnlineTraining, stage: Stage) -> StepWatch | None:
     if not it.run.config.alarms.watch:
         return None
     watch = StepWatch(it=it, method=training.method, steps=planned.chunks)
-    journal, owed = it.run.store.journal, {unit.chunk for unit in stage.owed}
-    for chunk in range(min(owed, default=planned.chunks)):
+    journal, pending = it.run.store.journal, {unit.chunk for unit in stage.pending}
+    for chunk in range(min(pending, default=planned.chunks)):
         watch.raised_by(numbers_of(it, planned.key(journal, chunk)))
     return watch
 
@@ -124,7 +124,7 @@ def _publish_steps(training: OnlineTraining, steps: Planned, stage: Stage) -> No
         identity = Publishing(run=run).publish_step(training.job(steps.identity), step)
         metrics = numbers_of(training.it, steps.key(run.store.journal, step - 1))
         row = training.checkpoint(identity, step, metrics, step)
-        stage.commit(unit, {Checkpoint: [row]}, Advance(rows=1))
+        stage.commit(unit, {Checkpoint: [row]}, UnitStats(rows=1))
 
 
 def _pay_steps(training: OnlineTraining, stage: Stage) -> None:

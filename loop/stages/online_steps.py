@@ -29,9 +29,9 @@ from ...stores.records import Candidate, Critique, Prompt, Receipt, Reward, Stat
 from ...stores.schemas import Row, RowsByType, from_table, to_table
 from ...stores.sealing import write_parts
 from ..run.budget import cost_of
-from ..run.remarks import Remarks
-from ..run.reporter import Advance
+from ..run.reporter import UnitStats
 from ..run.run import Run
+from ..run.run_warnings import RunWarnings
 from ..run.stage import Stage
 from ..run.stop import Stopped
 from .step_alarms import StepWatch
@@ -61,7 +61,7 @@ class Steps:
     _judged: dict[int, StepJudgements] = field(default_factory=dict[int, StepJudgements])
 
     def __post_init__(self) -> None:
-        self._waiting = deque(self.stage.owed)
+        self._waiting = deque(self.stage.pending)
 
     def admit(self) -> None:
         """Reserve the maximum cost of the next step.
@@ -138,7 +138,7 @@ class Steps:
             )
         if remarks:
             self._has_told = True
-            Remarks(self.run.store, planned.iteration, planned.stage).note(set(remarks))
+            RunWarnings(self.run.store, planned.iteration, planned.stage).note(set(remarks))
             for remark in remarks:
                 self.run.reporter.note(remark, "warning", code="W-LEFT-OUT")
 
@@ -172,8 +172,8 @@ class Steps:
         return judged
 
     def _with_judgements(
-        self, judges: StepJudges, unit: Unit, tables: Tables, cost: Advance
-    ) -> tuple[RowsByType, Advance]:
+        self, judges: StepJudges, unit: Unit, tables: Tables, cost: UnitStats
+    ) -> tuple[RowsByType, UnitStats]:
         """Return a step's rows and cost, with the judgements of its answers.
 
         The judgements were made in this process, or are read from the replies that another one
@@ -209,12 +209,12 @@ def _money(run: Run, prompt_tokens: int, tokens: int) -> float:
     return run.prices.money(policy, prompt_tokens=prompt_tokens, tokens=tokens)
 
 
-def spent(run: Run, tables: Tables) -> Advance:
+def spent(run: Run, tables: Tables) -> UnitStats:
     """Return the cost of a step's rollouts, and the number without a reward or an answer."""
     candidates, rewards = as_frame(tables[Candidate]), as_frame(tables[Reward])
     tokens = int(candidates["completion_tokens"].sum())
     prompt_tokens = int(candidates["prompt_tokens"].sum())
-    return Advance(
+    return UnitStats(
         rows=candidates.height,
         tokens=tokens,
         prompt_tokens=prompt_tokens,

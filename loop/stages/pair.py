@@ -14,10 +14,10 @@ from ...stores.records import (
     Demonstration,
     Grade,
     Pair,
+    PairingOutcome,
     Prompt,
     Receipt,
     UnpairedAnswer,
-    Yield,
 )
 from ...stores.schemas import RowsByType
 from ..data.binarize import Binarising, binarisation_receipts, binarised_pairs, graded
@@ -75,7 +75,7 @@ def _made(
         asked = rows_frame(Prompt, prompts)
         made = DERIVE[row_type](said.about(candidates, unit.chunk), asked, how)
         told: RowsByType = {Receipt: made.receipts} if made.receipts else {}
-        return {row_type: as_arrow(made.rows), Yield: as_arrow(made.yields), **told}
+        return {row_type: as_arrow(made.rows), PairingOutcome: as_arrow(made.yields), **told}
 
     params = _params(how, said.deciding)
     return it.rows(row_type, verb.name, said.work(verb, params), make)
@@ -103,7 +103,7 @@ def binarise(
         made = binarised_pairs(scored, rows_frame(Prompt, prompts), how)
         return {
             Pair: as_arrow(made.rows),
-            Yield: as_arrow(made.yields),
+            PairingOutcome: as_arrow(made.yields),
             Receipt: binarisation_receipts(scored, made, how),
         }
 

@@ -33,9 +33,9 @@ from ..lake.imports.imported_rows import Maker
 from ..lake.query.runs import open_run
 from ..run.handles import Rows
 from ..run.iteration import Iteration
+from ..run.judge_panel import compares
 from ..run.labels import OF_RUN, Comparison, Labels
-from ..run.panel import compares
-from ..run.reporter import Advance
+from ..run.reporter import UnitStats
 from ..run.run import Verb, Work
 from ..run.stage import Stage
 from .mix import FORMS, Taking, beside_params, comparisons, decided, decides, mix_digests
@@ -85,7 +85,8 @@ def label_prompts(config: RunConfig, lake: Path) -> list[Prompt]:
     if not some:
         raise InputError(
             f"{LABELLED}: {', '.join(sources)} holds no decided comparison to train on; of ratings "
-            "or grades `lpfloop rederive RUN --rule RULE` makes pairs, which run:RUN/TABLE names"
+            "or grades `lpfloop rebuild-pairs RUN --rule RULE` makes pairs; name them by "
+            "run:RUN/TABLE"
         )
     most = max(map(len, answers.values()))
     if config.annotation.drop_cycles and most > MOST:
@@ -123,7 +124,7 @@ def labelled(it: Iteration) -> tuple[Rows[Candidate], Rows[Preference]]:
         raise ConfigError(f"{LABELLED} names no comparisons by people")
     rows = partial(labels.read, it.number)
     layout = cache(lambda: Layout.of(rows(), it.run.config.prompts.chunk))
-    owed = Work(
+    pending = Work(
         verb=TAKE_LABELS,
         params={
             "source": labels.identity,
@@ -136,17 +137,17 @@ def labelled(it: Iteration) -> tuple[Rows[Candidate], Rows[Preference]]:
 
     def pay(stage: Stage) -> None:
         # Not `Run.make`: the rows of all chunks are read in one go.
-        units = {unit.chunk: unit for unit in stage.owed}
+        units = {unit.chunk: unit for unit in stage.pending}
         taking = Taking.beside(it, votes=True, called=LABELS)
         for chunk, made in enumerate(layout().chunks(rows())):
             stage.flow.admit()
             tables = {Prompt: [], Candidate: [], Preference: [], **taking.take(made)}
             del tables[Pair]
             if chunk in units:
-                advance = Advance(rows=len(tables[Preference]))
+                advance = UnitStats(rows=len(tables[Preference]))
                 stage.commit(units[chunk], tables, advance)
 
-    planned = it.run.pay(it.number, LABELS, owed, pay)
+    planned = it.run.run_stage(it.number, LABELS, pending, pay)
     return Rows(row_type=Candidate, stages=(planned,)), Rows(row_type=Preference, stages=(planned,))
 
 

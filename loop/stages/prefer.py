@@ -19,7 +19,7 @@ from ...configs.recipes import RewardConditioning
 from ...stores.frames import as_arrow, rows_frame
 from ...stores.journal_reader import Unit
 from ...stores.keys import Json
-from ...stores.records import Candidate, Demonstration, Pair, Preference, Prompt, Yield
+from ...stores.records import Candidate, Demonstration, Pair, PairingOutcome, Preference, Prompt
 from ...stores.schemas import RowsByType
 from ..data.cycles import DECIDED, consistency_params, sifted
 from ..data.training_rows import (
@@ -114,7 +114,7 @@ def _made(
         asked = [known[name] for name in dict.fromkeys(drafts["prompt_id"])]
         said = sifted(compared, config, it.number)
         made = how(drafts, said.comparisons, asked, it.number)
-        return {row_type: as_arrow(made.rows), Yield: as_arrow(made.yields), **said.tables}
+        return {row_type: as_arrow(made.rows), PairingOutcome: as_arrow(made.yields), **said.tables}
 
     work = it.work(verb, {**params, **consistency_params(config)}, candidates, preferences)
     return it.rows(row_type, verb.name, work, make)

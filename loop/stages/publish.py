@@ -131,8 +131,8 @@ class Publishing:
             except Stopped:
                 if stop.requested:
                     self.run.reporter.note(
-                        f"training was cut off {place(job)}, {stop.drain_s:g} s (drain_s) after "
-                        f"the stop; {continuation(job)}"
+                        f"training was cut off {place(job)}, {stop.shutdown_timeout_s:g} s "
+                        f"(shutdown_timeout_s) after the stop; {continuation(job)}"
                     )
                 raise
             except TrainingError as end:
@@ -158,7 +158,7 @@ class Publishing:
                 is_to_end=lambda: self.run.stop.halts or self.run.flow.ended,
                 checkpoint_minutes=training.checkpoint_minutes,
                 retries=training.retries,
-                stall_s=training.stall_s,
+                hang_timeout_s=training.hang_timeout_s,
                 warm=self.run.warm,
             )
 

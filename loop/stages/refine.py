@@ -62,8 +62,8 @@ def refine(
         "m": m,
     }
     asked = params if which == "all" else {**params, "which": which, **_agreement(it)}
-    owed = it.work(REFINE, asked, best.candidates, best.rewards, critiques)
-    return drawn(it, in_round("refine", number), "refinement", config, owed, work)
+    pending = it.work(REFINE, asked, best.candidates, best.rewards, critiques)
+    return drawn(it, in_round("refine", number), "refinement", config, pending, work)
 
 
 def revise(
@@ -111,7 +111,7 @@ def revise(
         model=settings.model,
         judge=True,
     )
-    planned = it.run.pay(
+    planned = it.run.run_stage(
         it.number,
         REVISE.name,
         it.work(REVISE, params, drafts, critiques),

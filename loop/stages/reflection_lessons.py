@@ -20,8 +20,8 @@ from ...stores.records import (
     Critique,
     Demonstration,
     Message,
+    PairingOutcome,
     Receipt,
-    Yield,
 )
 from ...stores.schemas import RowsByType
 from ..data.judged_candidates import VERIFIER
@@ -54,7 +54,7 @@ def demonstrate_reflections(
         rows = list(_lessons(it, passed, before, it.chunk(critiques, unit.chunk)))
         return {
             Demonstration: rows,
-            Yield: as_arrow(_yields(before, rows, it.number)),
+            PairingOutcome: as_arrow(_yields(before, rows, it.number)),
             Receipt: receipts(it.number, REFLECTED, "candidates", fates),
         }
 

@@ -25,7 +25,7 @@ from ...stores.schemas import TABLES, RowsByType
 from ...stores.stage_files import scan_parts
 from ..run.budget import cost_of
 from ..run.handles import Planned
-from ..run.reporter import Advance, served_by
+from ..run.reporter import UnitStats, served_by
 from ..run.run import Work
 from ..run.stage import Stage
 from ..run.wall_time import StageTime
@@ -44,7 +44,7 @@ def judged(judging: JudgedStage[Any, Any, Any], label: str, work: Work) -> Plann
     """
     run, iteration = judging.run, judging.iteration
     replies = replies_so_far(run.store.journal, judging.attempts)
-    planned = run.pay(
+    planned = run.run_stage(
         iteration,
         label,
         work,
@@ -120,7 +120,7 @@ def to_retry(journal: Reader) -> list[Unscored]:
         settings = " and ".join(dict.fromkeys(stage.kind.setting for stage in found))
         raise ConfigError(
             f"--retry-unscored: {counted(found)} of run {name} could not be read, but iteration "
-            f"{numbers} has trained on the others already; `lpfloop run --fork "
+            f"{numbers} has trained on the others already; `lpfloop run --reuse-from "
             f"{run_argument(journal.folder)}` with more "
             f"{settings} makes another run"
         )
@@ -176,14 +176,14 @@ class Retrying:
             Stopped: if a stop, or the end of a budget, came before the last judgement.
         """
         run, units = self.judging.run, self._units(self.judging.attempts)
-        owed = [Unit(key=key, chunk=again.chunk) for key, again in units.items()]
+        pending = [Unit(key=key, chunk=again.chunk) for key, again in units.items()]
         commit = self._committing(units)
-        stage = Stage(planned=self.planned, owed=owed, commit=commit, flow=run.flow)
+        stage = Stage(planned=self.planned, pending=pending, commit=commit, flow=run.flow)
         where = (self.planned.iteration, self.planned.stage)
         run.flow.admit()
         run.budget.require_time_and_room()
         shown = (where[0], f"retry:{where[1]}")
-        run.reporter.begin(*shown, planned=len(owed), done=0)
+        run.reporter.begin(*shown, planned=len(pending), done=0)
         time_ = StageTime(run.wall_time)
         time_.begin()
         try:
@@ -219,8 +219,8 @@ class Retrying:
 
     def _committing(
         self, units: Mapping[str, _Again]
-    ) -> Callable[[Unit, RowsByType, Advance], None]:
-        def commit(unit: Unit, tables: RowsByType, done: Advance) -> None:
+    ) -> Callable[[Unit, RowsByType, UnitStats], None]:
+        def commit(unit: Unit, tables: RowsByType, done: UnitStats) -> None:
             run, again = self.judging.run, units[unit.key]
             cost = cost_of(done, judge=True)
             more = replace(done, rows=0, unscored=done.unscored - again.unread)

@@ -14,7 +14,7 @@ from ...stores.records import SCORED, Prompt, PromptReview
 from ..data.receipts import KEPT
 from ..run.handles import Prompts
 from ..run.run import Run
-from .judging import JudgedStage, JudgeInquiry, Posed, judge_line, judge_params
+from .judging import JudgedStage, JudgeRequest, Posed, judge_line, judge_params
 
 REVIEW, QUALITY = "prompts:review", "prompts:quality"
 """The stage of the reviews, and the stage of their outcomes."""
@@ -62,7 +62,7 @@ class Reviewing(JudgedStage[Prompt, ReviewedPrompt, PromptReview]):
         """Return the prompt's id, which is also its review's id."""
         return [subject.prompt_id]
 
-    def rows(self, asked: JudgeInquiry[Prompt, ReviewedPrompt]) -> list[PromptReview]:
+    def rows(self, asked: JudgeRequest[Prompt, ReviewedPrompt]) -> list[PromptReview]:
         """Return the review."""
         (reading,) = asked.readings
         review = PromptReview(

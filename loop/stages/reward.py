@@ -9,15 +9,15 @@ from ...policies.engines.engine import ScoreRequest
 from ...stores.journal_reader import Unit
 from ...stores.keys import Json
 from ...stores.records import SCORED, Candidate, Message, Prompt, Reward, RewardModel
+from ..run.device_placement import MAIN_THREAD, Places
+from ..run.engine_client import ScorerLine
 from ..run.handles import Rows
 from ..run.iteration import Iteration
-from ..run.lines import ScorerLine
 from ..run.models import NO_MODEL
-from ..run.pump import Pump
-from ..run.reporter import Advance
+from ..run.reporter import UnitStats
+from ..run.request_dispatcher import RequestDispatcher
 from ..run.run import Run, Verb
 from ..run.stage import Stage
-from ..run.stage_places import MAIN_THREAD, Places
 
 REWARD = Verb("reward")
 OVERLONG = "overlong"
@@ -33,11 +33,11 @@ def reward(
 ) -> Rows[Reward]:
     """r(x, y): commit the scalar of a reward model, default the configured one, a candidate."""
     scoring = Scoring(run=it.run, iteration=it.number, model=by)
-    owed = it.work(REWARD, scoring.identity, candidates)
-    planned = it.run.pay(
+    pending = it.work(REWARD, scoring.identity, candidates)
+    planned = it.run.run_stage(
         it.number,
         f"reward:{candidates.label}",
-        owed,
+        pending,
         lambda stage: scoring.pay(stage, lambda unit: it.chunk(candidates, unit.chunk)),
         places=scoring.where,
     )
@@ -118,12 +118,12 @@ class Scoring:
             return
         folder = self.run.reward_folder(self.model) if self.model else None
 
-        def commit(unit: Unit, scored: Sequence[_RewardInquiry], cost: Advance) -> None:
+        def commit(unit: Unit, scored: Sequence[_RewardInquiry], cost: UnitStats) -> None:
             rows = [self._row(s.candidate, s.score) for s in scored]
             unscored = sum(row.score is None for row in rows)
             stage.commit(unit, {Reward: rows}, replace(cost, rows=len(rows), unscored=unscored))
 
-        Pump(
+        RequestDispatcher(
             run=self.run,
             line=ScorerLine(scorer=self.run.models.scorer(folder)),
             work=lambda unit: [self._scored(candidate) for candidate in work(unit)],
@@ -133,7 +133,7 @@ class Scoring:
     def _leave_unrewarded(self, stage: Stage, work: Callable[[Unit], Sequence[Candidate]]) -> None:
         for unit in stage.units():
             rows = [self._row(candidate, None) for candidate in work(unit)]
-            stage.commit(unit, {Reward: rows}, Advance(rows=len(rows)))
+            stage.commit(unit, {Reward: rows}, UnitStats(rows=len(rows)))
 
     def _scored(self, candidate: Candidate) -> "_RewardInquiry":
         prompt = self.run.prompts[candidate.prompt_id]

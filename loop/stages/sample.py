@@ -11,12 +11,12 @@ from ...stores.journal_reader import Unit
 from ...stores.keys import Json, canonical_json, derive_seed, row_id
 from ...stores.records import Candidate, CandidateKind, Message, Prompt, storable
 from ..run.conditioning import conditioned
+from ..run.engine_client import EngineClient, engine_sampling
 from ..run.handles import Prompts, Rows
 from ..run.iteration import Iteration
-from ..run.lines import EngineLine, engine_sampling
 from ..run.models import Served
-from ..run.pump import Pump
-from ..run.reporter import Advance
+from ..run.reporter import UnitStats
+from ..run.request_dispatcher import RequestDispatcher
 from ..run.run import Run, Verb, Work
 from ..run.stage import Stage
 
@@ -68,8 +68,8 @@ def sample(
     params: dict[str, Json] = {"policy": it.policy.params, "sampling": semantic(config), "n": n}
     if purpose is not None:
         params["for"] = purpose
-    owed = Work(verb=SAMPLE, params=params, upstream=(prompts.identity,), reads=prompts.each_key)
-    return drawn(it, label, "sample", config, owed, work)
+    pending = Work(verb=SAMPLE, params=params, upstream=(prompts.identity,), reads=prompts.each_key)
+    return drawn(it, label, "sample", config, pending, work)
 
 
 def narrower(top_p: float) -> float | None:
@@ -82,17 +82,17 @@ def drawn(
     label: str,
     kind: CandidateKind,
     sampling: SamplingConfig,
-    owed: Work,
+    pending: Work,
     work: Callable[[int, Json], Sequence[Draw]],
 ) -> Rows[Candidate]:
     """Pay a stage that draws candidates of the policy; `work` gives the draws of a chunk."""
     drawing = CandidateDrawing(
         run=it.run, iteration=it.number, policy=it.policy, kind=kind, sampling=sampling
     )
-    planned = it.run.pay(
+    planned = it.run.run_stage(
         it.number,
         label,
-        owed,
+        pending,
         lambda stage: drawing.pay(stage, lambda unit: work(unit.chunk, unit.key)),
         places=it.run.places.of(it.policy),
     )
@@ -176,18 +176,18 @@ class CandidateDrawing:
     def pay(self, stage: Stage, work: Callable[[Unit], Sequence[Draw]]) -> None:
         """Draw the pending units of the stage; `work` gives a unit's draws when it begins."""
         sampling = engine_sampling(self.sampling)
-        line = EngineLine(
+        line = EngineClient(
             run=self.run, served=self.policy, first=sampling, again=sampling, judge=self.judge
         )
 
         ends = Counter[str]()
 
-        def commit(unit: Unit, drawn: Sequence[_DrawInquiry], cost: Advance) -> None:
+        def commit(unit: Unit, drawn: Sequence[_DrawInquiry], cost: UnitStats) -> None:
             rows = [self._row(d.draw, d.completion) for d in drawn if d.completion is not None]
             ends.update(row.finish_reason for row in rows)
             stage.commit(unit, {Candidate: rows}, replace(cost, rows=len(rows)))
 
-        Pump(
+        RequestDispatcher(
             run=self.run,
             line=line,
             work=lambda unit: [

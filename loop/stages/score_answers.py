@@ -18,7 +18,7 @@ from ..run.handles import Rows
 from ..run.iteration import Iteration
 from ..run.run import Verb
 from .grade import NOT_WRITTEN, NOWHERE
-from .judging import JudgedStage, JudgeInquiry, Posed, judge_line, judge_params
+from .judging import JudgedStage, JudgeRequest, Posed, judge_line, judge_params
 from .retry_unscored import judged
 
 SCORE_ANSWERS = Verb("score_answers")
@@ -78,7 +78,7 @@ class ScoringAnswers(JudgedStage[Candidate, Appraisal, Grade]):
             why = subject.finish_reason
         return None if why is None else [Reading(why, Appraisal())] * len(self._aspects(subject))
 
-    def rows(self, asked: JudgeInquiry[Candidate, Appraisal]) -> Iterator[Grade]:
+    def rows(self, asked: JudgeRequest[Candidate, Appraisal]) -> Iterator[Grade]:
         """Return a grade for each aspect."""
         answer = asked.subject
         named = zip(self._aspects(answer), self.ids(answer), asked.readings, strict=True)

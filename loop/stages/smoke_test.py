@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from itertools import zip_longest
 
 from ...configs.recipes import JudgeWeights
-from ...stores.beside import SMOKE, smoke_name, smoked
 from ...stores.journal_reader import Reader
 from ...stores.keys import Json
 from ...stores.records import (
@@ -25,13 +24,14 @@ from ...stores.records import (
     PromptReview,
     Reward,
 )
+from ...stores.side_evals import SMOKE, smoke_name, smoked
 from ..data.judged_candidates import VERIFIER
 from ..run.handles import Rows, chunked
 from ..run.iteration import Iteration
 from ..run.unread_replies import ReplyCount, UnreadRepliesError, shown
-from .break_up import break_up
 from .compare import annotate
 from .critique import critique
+from .extract_claims import break_up
 from .grade import grade, grade_overall
 from .judge_claims import judge_claims
 from .reward import OVERLONG, reward
@@ -187,12 +187,12 @@ def told_of(candidates: Sequence[Candidate]) -> str:
 
 
 def require_whole(it: Iteration, candidates: Sequence[Candidate], stage: str) -> None:
-    """Refuse to go on if none of the answers is whole, unless smoke.most_unread allows for all.
+    """Refuse to go on if no answer is whole, unless smoke.max_parse_failures allows for all.
 
     Raises:
         UnreadRepliesError: saying why.
     """
-    if any(c.usable for c in candidates) or it.run.config.smoke.most_unread >= 1:
+    if any(c.usable for c in candidates) or it.run.config.smoke.max_parse_failures >= 1:
         return
     count = ReplyCount()
     for c in candidates:
@@ -225,7 +225,7 @@ def require_whole(it: Iteration, candidates: Sequence[Candidate], stage: str) ->
 def _require_rewarded(it: Iteration, rows: Sequence[Reward], stage: str) -> None:
     """Raise an error if most answers lack a reward."""
     missing = [row.status for row in rows if row.status != SCORED]
-    if len(missing) > it.run.config.smoke.most_unread * len(rows):
+    if len(missing) > it.run.config.smoke.max_parse_failures * len(rows):
         why = (
             f"conversations are longer than reward.max_length={it.run.config.reward.max_length}"
             if OVERLONG in missing

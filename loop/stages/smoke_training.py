@@ -23,7 +23,6 @@ from ...policies.trainers.launch import processes_of, training_gpus
 from ...policies.trainers.step_files import read_answers, write_judged
 from ...policies.trainers.train_model import TrainResult
 from ...policies.trainers.training_fit import fit_params, policy_fit
-from ...stores.beside import SMOKE
 from ...stores.durable import make_folder
 from ...stores.frames import as_arrow, rows_frame
 from ...stores.keys import Json, derive_seed
@@ -37,6 +36,7 @@ from ...stores.records import (
 )
 from ...stores.schemas import to_table
 from ...stores.sealing import write_parts
+from ...stores.side_evals import SMOKE
 from ..data.training_rows import (
     Origin,
     demonstration_rows,
@@ -47,7 +47,7 @@ from ..data.training_rows import (
 from ..run.handles import Planned, Rows, chunked
 from ..run.iteration import Iteration
 from ..run.models import is_endpoint
-from ..run.reporter import Advance
+from ..run.reporter import UnitStats
 from ..run.run import Verb
 from ..run.stage import Stage
 from .online_work import OnlineTraining
@@ -90,7 +90,7 @@ def _pay(
         "settings": semantic(_settings(it, method)),
         **fit_params(policy_fit(it.run.config)),
     }
-    owed = it.whole(STEP, params, answers)
+    pending = it.whole(STEP, params, answers)
 
     def pay(stage: Stage) -> None:
         for unit in stage.units():
@@ -98,10 +98,10 @@ def _pay(
             job = _job(it, method, twos, _work_folder(it, stage.planned))
             result = _train(it, job)
             told = step_statistics(it.number, method, result)
-            stage.commit(unit, {Statistic: told}, Advance(rows=1))
+            stage.commit(unit, {Statistic: told}, UnitStats(rows=1))
 
     places = it.run.places.of_training("auto")
-    planned = it.run.pay(it.number, f"step:{name}:{method}", owed, pay, places=places)
+    planned = it.run.run_stage(it.number, f"step:{name}:{method}", pending, pay, places=places)
     return _work_folder(it, planned)
 
 

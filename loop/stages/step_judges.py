@@ -20,11 +20,11 @@ from ...stores.keys import Json
 from ...stores.records import SCORED, Candidate, Critique, Prompt, Receipt, Reward, Statistic
 from ...stores.schemas import RowsByType
 from ..data.judged_candidates import VERIFIED, VERIFIER
+from ..run.device_placement import ELSEWHERE, Places
 from ..run.handles import Planned
 from ..run.iteration import Iteration
-from ..run.reporter import Advance
+from ..run.reporter import UnitStats
 from ..run.stage import Stage
-from ..run.stage_places import ELSEWHERE, Places
 from ..run.unread_replies import FEWEST, ReplyCount
 from .critique import UNASKED, Critiquing, critique_stage
 from .judging import Replies, judge_line
@@ -41,7 +41,7 @@ class StepJudgements:
 
     critiques: Sequence[Critique] = ()
     receipts: Sequence[Receipt] = ()
-    cost: Advance = field(default_factory=Advance)
+    cost: UnitStats = field(default_factory=UnitStats)
 
     def __add__(self, other: "StepJudgements") -> "StepJudgements":
         """Return both together."""
@@ -133,16 +133,16 @@ class StepJudges:
         """
         found, by_id = StepJudgements(), {row.critique_id: row for row in known}
         for source in self.asked:
-            owed = list[Candidate]()
-            judging = self._judging(source, lambda _, owed=owed: owed)
+            pending = list[Candidate]()
+            judging = self._judging(source, lambda _, pending=pending: pending)
             names = [judging.critique_id(c) for c in candidates]
-            owed += [c for c, name in zip(candidates, names, strict=True) if name not in by_id]
+            pending += [c for c, name in zip(candidates, names, strict=True) if name not in by_id]
             found += StepJudgements(critiques=[by_id[name] for name in names if name in by_id])
             if isinstance(judging, Verifying):
-                answered = [c for c in owed if c.finish_reason not in UNASKED]
+                answered = [c for c in pending if c.finish_reason not in UNASKED]
                 said = StepJudgements(critiques=judging.critiques(answered))
             else:
-                said = self._asked(judging, stage, unit) if owed else StepJudgements()
+                said = self._asked(judging, stage, unit) if pending else StepJudgements()
             if said is None:
                 return None
             found += said
@@ -191,14 +191,14 @@ class StepJudges:
         """Ask the critic; None if it was kept from answering."""
         said = list[StepJudgements]()
 
-        def take(_: Unit, tables: RowsByType, cost: Advance) -> None:
+        def take(_: Unit, tables: RowsByType, cost: UnitStats) -> None:
             critiques = cast("Sequence[Critique]", tables[Critique])
             receipts = cast("Sequence[Receipt]", tables.get(Receipt, ()))
             said.append(StepJudgements(critiques=critiques, receipts=receipts, cost=cost))
 
         asking = Stage(
             planned=stage.planned,
-            owed=(unit,),
+            pending=(unit,),
             commit=take,
             flow=stage.flow,
             rest=stage.rest,
@@ -228,7 +228,7 @@ def part_score(critique: Critique) -> PartScore:
     return PartScore(score=passed / len(ratings), status=SCORED)
 
 
-def as_a_judges(cost: Advance) -> Advance:
+def as_a_judges(cost: UnitStats) -> UnitStats:
     """Return a cost of judging as part of a step's cost: its rows are the step's answers."""
     return replace(cost, rows=0, judge_calls=cost.calls, judge_tokens=cost.tokens, unscored=0)
 

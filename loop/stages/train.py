@@ -20,19 +20,20 @@ from ...stores.records import (
     Checkpoint,
     Demonstration,
     Pair,
+    PairingOutcome,
     Receipt,
     Statistic,
     UnpairedAnswer,
-    Yield,
 )
 from ...stores.schemas import TABLES, Row
 from ..run.handles import Trainable, joined
 from ..run.iteration import Iteration
 from ..run.models import Served, is_endpoint
 from ..run.outcomes import NothingToTrainOn
-from ..run.reporter import Advance
+from ..run.reporter import UnitStats
 from ..run.run import Run, Verb, Work
 from ..run.stage import Stage
+from .data_mixture import mix_statistics
 from .publish import (
     Publishing,
     accelerate_config,
@@ -44,7 +45,6 @@ from .publish import (
 )
 from .supervised_set import Supervision, supervision
 from .thoughts import thought_params, thoughts_file, turn_form
-from .weigh import mix_statistics
 
 TRAIN, KEEP_POLICY = Verb("train", semantics=2), Verb("unchanged")
 METHODS: Mapping[type[Row], Method] = {
@@ -111,7 +111,7 @@ class Training:
         row = self._row(identity, result, reference)
         told = step_statistics(self.iteration, method, result)
         told = [*mix_statistics(self.run, self.iteration, method, rows), *told]
-        stage.commit(unit, {Checkpoint: [row], Statistic: told}, Advance(rows=result.steps))
+        stage.commit(unit, {Checkpoint: [row], Statistic: told}, UnitStats(rows=result.steps))
         report_training(self.run, self.iteration, "train", method, result)
 
     def _reference(self) -> Served:
@@ -154,9 +154,9 @@ def train(
     beside = supervision(it)
     policy = it.run.models.initial if start == "initial" else it.policy
     training = Training(run=it.run, iteration=it.number, policy=policy, supervision=beside)
-    owed = it.whole(TRAIN, training.identity(rows), rows)
+    pending = it.whole(TRAIN, training.identity(rows), rows)
     if beside is not None:
-        owed = beside.read_by(owed)
+        pending = beside.read_by(pending)
 
     def pay(stage: Stage) -> None:
         # Not `Run.make`: its progress counts steps, not the one row.
@@ -165,7 +165,7 @@ def train(
             training.pay(stage, unit, rows)
 
     places = it.run.places.of_training(it.run.config.training.devices)
-    planned = it.run.pay(it.number, "train", owed, pay, places=places)
+    planned = it.run.run_stage(it.number, "train", pending, pay, places=places)
     reach("checkpoint.committed")
     it.run.decide_by(planned)
     key = planned.key(it.run.store.journal, 0)
@@ -256,8 +256,8 @@ def _outcomes(run: Run, rows: Trainable) -> str:
     prompts, filtered = Counter[str](), Counter[str]()
     for key in _keys(run, rows):
         held = run.store.journal.parts_of(key)
-        if TABLES[Yield] in held:
-            prompts.update(row.outcome for row in run.store.rows(Yield, key))
+        if TABLES[PairingOutcome] in held:
+            prompts.update(row.outcome for row in run.store.rows(PairingOutcome, key))
         elif TABLES[Receipt] in held:
             for receipt in run.store.rows(Receipt, key):
                 filtered[receipt.outcome] += receipt.count

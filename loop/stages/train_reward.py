@@ -19,9 +19,10 @@ from ...stores.records import Pair, RewardModel, Statistic
 from ..run.handles import Rows
 from ..run.iteration import Iteration
 from ..run.models import Served
-from ..run.reporter import Advance
+from ..run.reporter import UnitStats
 from ..run.run import Verb
 from ..run.stage import Stage
+from .data_mixture import mix_statistics
 from .publish import (
     Publishing,
     accelerate_config,
@@ -32,7 +33,6 @@ from .publish import (
     training_processes,
 )
 from .train import parts_with_rows, require_enough
-from .weigh import mix_statistics
 
 TRAIN_REWARD = Verb("train_reward", semantics=3)
 ELSEWHERE = {"model": None, "template": None}
@@ -55,17 +55,17 @@ def train_reward(it: Iteration, pairs: Rows[Pair]) -> RewardModel:
         "bucket_width": config.pairs.bucket_width,
         **fit_params(policy_fit(it.run.config)),
     }
-    owed = it.whole(TRAIN_REWARD, params, pairs)
+    pending = it.whole(TRAIN_REWARD, params, pairs)
 
     def pay(stage: Stage) -> None:
         # Not `Run.make`: its progress counts steps, not the one row.
         for unit in stage.units():
             require_enough(it.run, it.number, pairs, start)
             row, told = _trained(it, unit, pairs)
-            stage.commit(unit, {RewardModel: [row], Statistic: told}, Advance(rows=row.steps))
+            stage.commit(unit, {RewardModel: [row], Statistic: told}, UnitStats(rows=row.steps))
 
     places = it.run.places.of_training(config.training.devices)
-    planned = it.run.pay(it.number, "train_reward", owed, pay, places=places)
+    planned = it.run.run_stage(it.number, "train_reward", pending, pay, places=places)
     it.run.decide_by(planned)
     key = planned.key(it.run.store.journal, 0)
     (model,) = it.run.store.rows(RewardModel, key)

@@ -15,7 +15,7 @@ from ...stores.schemas import RowsByType
 from ..data.judged_candidates import VERIFIER
 from ..run.handles import Planned, Rows
 from ..run.iteration import Iteration
-from ..run.reporter import Advance
+from ..run.reporter import UnitStats
 from ..run.run import Run, Verb, Work
 from ..run.stage import Stage
 from .judging import commit_judgements
@@ -73,7 +73,7 @@ class Verifying:
 
     def planned(self, label: str, work: Work) -> Planned:
         """Plan and pay the stage."""
-        return self.run.pay(self.iteration, label, work, self._pay, judge=True)
+        return self.run.run_stage(self.iteration, label, work, self._pay, judge=True)
 
     def critiques(self, candidates: Sequence[Candidate]) -> list[Critique]:
         """Return the verdicts on candidates, as critiques."""
@@ -87,7 +87,7 @@ class Verifying:
     def _pay(self, stage: Stage) -> None:
         for unit in stage.units():
             rows = self.critiques(self.candidates(unit.chunk))
-            commit_judgements(stage, unit, Critique, rows, Advance())
+            commit_judgements(stage, unit, Critique, rows, UnitStats())
             self.committed(unit.chunk)
 
     def _critique(self, candidate: Candidate, verdict: Verdict) -> Critique:

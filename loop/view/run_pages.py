@@ -122,8 +122,8 @@ def run_line(viewing: Viewing, name: str) -> RunLine:
     try:
         with closing(open_run(viewing.lake, name)) as run:
             stages = run.journal.stages()
-            owed = [stage for stage in stages if stage.done < stage.planned]
-            shown = owed[0] if owed else None
+            pending = [stage for stage in stages if stage.done < stage.planned]
+            shown = pending[0] if pending else None
             return RunLine(
                 name=name,
                 state=daemon_of(run.journal).state,

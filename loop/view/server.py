@@ -9,8 +9,8 @@ from pathlib import Path
 import uvicorn
 
 from ..lake.query.forms import FormError
+from .access_check import AccessCheck, new_token
 from .drawing import address
-from .entrance import Entrance, new_token
 from .site import site
 
 HOST = "127.0.0.1"
@@ -27,14 +27,14 @@ def serve(lake: Path, run: str | None, port: int, ready: Callable[[str], None]) 
     """
     with listening(port) as listener:
         port = listener.getsockname()[1]
-        entrance = Entrance(site(lake), port, new_token())
+        entrance = AccessCheck(site(lake), port, new_token())
         path = address("runs", run, token=entrance.token) if run else address(token=entrance.token)
         ready(f"http://{HOST}:{port}{path}")
         with suppress(KeyboardInterrupt):
             uvicorn.Server(configured(entrance)).run(sockets=[listener])
 
 
-def configured(entrance: Entrance) -> uvicorn.Config:
+def configured(entrance: AccessCheck) -> uvicorn.Config:
     """Return the server's settings: HTTP only, and without a log, which would contain the token."""
     return uvicorn.Config(
         entrance,

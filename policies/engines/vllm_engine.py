@@ -339,7 +339,7 @@ class _Drawing:
         self._flight[name] = (opened, index, len(prompt))
 
     def step(self) -> Iterator[BatchResult]:
-        """Advance every running request by a token; yield the batches that became complete."""
+        """UnitStats every running request by a token; yield the batches that became complete."""
         if not self._flight:
             return
         for output in self._engine.step():

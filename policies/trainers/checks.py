@@ -139,7 +139,7 @@ def require_nodes(training: TrainingConfig, folder: Path) -> None:
         argv = on_nodes(training.launcher, training.nodes, ["ls", "-d", made])
         environment = nodes_environment(training.launcher)
         child = start(argv, environment, out.file)
-        with ended(child, patience_s=ENDING_S):
+        with ended(child, retry_timeout_s=ENDING_S):
             try:
                 code = child.wait(STARTING_S)
             except subprocess.TimeoutExpired:

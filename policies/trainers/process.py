@@ -46,12 +46,13 @@ class Watch:
 
     `on_progress` is called for every step, `is_to_end` several times a second, `on_answers` with
     each step whose answers the parent is to score, for as long as that takes; an exception from any
-    of them ends the child. After `stall_s` seconds without a sign of life the child is killed. It
-    makes a checkpoint every `checkpoint_s` seconds. `warm` may hold a process that waits for a job.
+    of them ends the child. After `hang_timeout_s` seconds without a sign of life the child is
+    killed. It makes a checkpoint every `checkpoint_s` seconds. `warm` may hold a process that waits
+    for a job.
     """
 
     log: Path
-    stall_s: float
+    hang_timeout_s: float
     checkpoint_s: float
     is_to_end: Callable[[], bool]
     on_progress: Callable[[TrainerProgress], None] | None = None
@@ -91,7 +92,7 @@ def run_worker(job: TrainJob, watch: Watch) -> tuple[int, bool]:
             # Polls are counted, not the clock: time that this process was suspended does not count.
             silent_s = silent_s + POLL_S if sign == last_sign else 0.0
             last_sign = sign
-            if silent_s >= watch.stall_s:
+            if silent_s >= watch.hang_timeout_s:
                 raise TrainingError(
                     "hung",
                     f"the trainer made no step for {silent_s:.0f} s {place(job)}: it hangs; log: "
@@ -118,7 +119,7 @@ def launched(job: TrainJob, watch: Watch) -> Generator[subprocess.Popen[bytes]]:
     if child is None:
         with watch.log.open("ab") as out:
             child = start(argv, environment, out)
-    with ended(child, patience_s=0.0 if job.fit.launcher == "local" else ENDING_S):
+    with ended(child, retry_timeout_s=0.0 if job.fit.launcher == "local" else ENDING_S):
         yield child
 
 
@@ -138,21 +139,21 @@ def start(
 
 
 @contextmanager
-def ended(child: subprocess.Popen[bytes], *, patience_s: float = 0.0) -> Generator[None]:
+def ended(child: subprocess.Popen[bytes], *, retry_timeout_s: float = 0.0) -> Generator[None]:
     """Kill a child's whole session on exit.
 
-    A command with processes on other machines first gets `patience_s` to end them, and as long
+    A command with processes on other machines first gets `retry_timeout_s` to end them, and as long
     again after SIGTERM.
     """
     assert child.stdin is not None  # noqa: S101 -- `start` asked for it
     try:
         yield
     finally:
-        if patience_s:
+        if retry_timeout_s:
             for ask in (child.stdin.close, child.terminate):
                 ask()
                 with suppress(subprocess.TimeoutExpired):
-                    child.wait(patience_s)
+                    child.wait(retry_timeout_s)
                     break
         if child.poll() is None:
             os.killpg(child.pid, signal.SIGKILL)
@@ -161,15 +162,15 @@ def ended(child: subprocess.Popen[bytes], *, patience_s: float = 0.0) -> Generat
 
 
 @contextmanager
-def alone(job: TrainJob, *, patience_s: float) -> Generator[None]:
+def alone(job: TrainJob, *, retry_timeout_s: float) -> Generator[None]:
     """Lock the work folder, which the child of a killed parent may keep locked for a moment.
 
     The kernel releases the lock however its holder dies.
 
     Raises:
-        TrainingError: of kind `hung`, if another trainer keeps it for longer than `patience_s`.
+        TrainingError: of kind `hung`, if another trainer keeps it longer than `retry_timeout_s`.
     """
-    deadline = monotonic() + patience_s
+    deadline = monotonic() + retry_timeout_s
     with job.folder(LOCK).open("ab") as lock:
         while True:
             try:
@@ -185,7 +186,7 @@ def alone(job: TrainJob, *, patience_s: float) -> Generator[None]:
 
 def discard_memory_of(job: TrainJob) -> None:
     """Free the shared memory of a child that has ended."""
-    with suppress(TrainingError), alone(job, patience_s=ENDING_S):
+    with suppress(TrainingError), alone(job, retry_timeout_s=ENDING_S):
         discard_abandoned()
 
 

@@ -69,7 +69,7 @@ def train(  # noqa: PLR0913 -- all but the job are optional, by name
     is_to_end: Callable[[], bool] = lambda: False,
     checkpoint_minutes: float = DEFAULTS.checkpoint_minutes,
     retries: int = 0,
-    stall_s: float = DEFAULTS.stall_s,
+    hang_timeout_s: float = DEFAULTS.hang_timeout_s,
     warm: WarmTrainer | None = None,
 ) -> TrainResult:
     """Run `job` to its end, continuing from its last whole checkpoint if it was interrupted.
@@ -87,7 +87,7 @@ def train(  # noqa: PLR0913 -- all but the job are optional, by name
     started = time.monotonic()
     watch = Watch(
         log=log,
-        stall_s=stall_s,
+        hang_timeout_s=hang_timeout_s,
         checkpoint_s=60 * checkpoint_minutes,
         on_progress=on_progress,
         on_answers=on_answers,
@@ -117,7 +117,7 @@ def train(  # noqa: PLR0913 -- all but the job are optional, by name
 
 def _attempt(job: TrainJob, watch: Watch) -> dict[str, Any]:
     """Run the child once, unless the job has finished; return the content of `result.json`."""
-    identity = prepare(job, patience_s=watch.stall_s)
+    identity = prepare(job, retry_timeout_s=watch.hang_timeout_s)
     finished = read_result(job, identity)
     if finished is not None:
         return finished
@@ -150,11 +150,11 @@ def _refuse_unrewarded(job: TrainJob, watch: Watch) -> None:
         raise TrainingError("refused", message)
 
 
-def prepare(job: TrainJob, *, patience_s: float = DEFAULTS.stall_s) -> str:
+def prepare(job: TrainJob, *, retry_timeout_s: float = DEFAULTS.hang_timeout_s) -> str:
     """Check the job, write its `job.json`, remove unusable files; return its identity."""
     refuse_unfit(job)
     identity = write_job(job)
-    with alone(job, patience_s=patience_s):
+    with alone(job, retry_timeout_s=retry_timeout_s):
         sweep(job.output)
         job.folder(FAULT).unlink(missing_ok=True)
         discard_unsealed(job.output, identity)

@@ -202,7 +202,7 @@ class HostedModel(ModelCalls):
                     if call.search is None:
                         results = self._go_on(call)
                     else:
-                        results = self._examine(call, call.search)
+                        results = self._evaluate(call, call.search)
                 except WorkerDeathError as death:
                     self._bury(call, death)
                 else:
@@ -307,7 +307,7 @@ class HostedModel(ModelCalls):
             self._good[call.work.task] = good
         return result
 
-    def _examine(
+    def _evaluate(
         self, call: _Call[In, Ans], search: PoisonSearch[In, Ans]
     ) -> Sequence[Result[Ans]]:
         """Send one suspect alone and wait for its result."""

@@ -336,7 +336,7 @@ class StagedEngine(OpenAIEngine):
 
     @contextmanager
     def away(self) -> Generator[None]:
-        """Advance time although the caller waits for nothing."""
+        """UnitStats time although the caller waits for nothing."""
         self._callers.discard(self._caller)
         yield
         self._callers.add(self._caller)

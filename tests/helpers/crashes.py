@@ -22,7 +22,7 @@ from lpfloop.configs.schema import RunConfig
 from lpfloop.loop.daemon.derived_run import given_by
 from lpfloop.loop.daemon.loop import Job, run_loop
 from lpfloop.loop.lake.query.runs import open_run
-from lpfloop.loop.run.reporter import Advance
+from lpfloop.loop.run.reporter import UnitStats
 from lpfloop.loop.run.stop import StopSignal
 from lpfloop.policies.trainers.job import TrainJob
 from lpfloop.policies.trainers.train_model import TrainResult
@@ -271,7 +271,7 @@ class Killing(Silent):
         if done < planned:
             self.at.strikes(iteration, stage, "begun")
 
-    def advance(self, iteration: int, stage: str, advance: Advance) -> None:
+    def advance(self, iteration: int, stage: str, advance: UnitStats) -> None:
         self.at.strikes(iteration, stage, "one unit")
 
     def train(self, job: TrainJob, **options: object) -> TrainResult:

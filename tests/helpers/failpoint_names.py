@@ -68,7 +68,7 @@ _STEPS = {
     "journal.commit": "the SQLite COMMIT of a group of units",
     "journal.amend": "the SQLite COMMIT that replaces a unit's rows by those of another key",
     "journal.seal": "the SQLite COMMIT that lets a stage file take the place of blobs",
-    "journal.lose": "the SQLite COMMIT that makes a damaged unit owed again",
+    "journal.lose": "the SQLite COMMIT that makes a damaged unit pending again",
     "journal.redo": "the SQLite COMMIT that forgets what was made from damaged units",
     "journal.forget": "the SQLite COMMIT that forgets what was made before people rated it",
     "journal.reserve": "the SQLite COMMIT of what a unit, or a slice of it, may spend",

@@ -25,7 +25,7 @@ from processes import ended, wait_until
 
 from lpfloop.critics.quality.prompt_review import ASPECTS
 from lpfloop.loop.daemon.control import ControlError, Look, NoDaemonError, ask
-from lpfloop.loop.run.pump import SLICE
+from lpfloop.loop.run.request_dispatcher import SLICE
 from lpfloop.policies.engines.engine import Request, Sampling
 from lpfloop.stores.journal_reader import Cost, Reader
 from lpfloop.stores.records import Message
@@ -330,7 +330,7 @@ KINDS: dict[str, tuple[Callable[[Request, Sampling], str], str]] = {
         critique,
         """
 critic: {{model: "{url}", ENGINE}}
-prompts: {{per_iteration: 20, evaluated: 4, dev_share: 0, chunk: 4}}
+prompts: {{per_iteration: 20, max_test: 4, dev_share: 0, chunk: 4}}
 recipe: {{name: rlrf, n: 10, m: 0}}
 """,
     ),
@@ -338,7 +338,7 @@ recipe: {{name: rlrf, n: 10, m: 0}}
         judges.greater,
         """
 critic: {{kind: verifier}}
-prompts: {{per_iteration: 400, evaluated: 4, dev_share: 0, chunk: 40}}
+prompts: {{per_iteration: 400, max_test: 4, dev_share: 0, chunk: 40}}
 annotation:
   pool: {pool}
   flip_probability: 0
@@ -350,7 +350,7 @@ recipe: {{name: dpo, n: 2}}
         judges.by_figure,
         """
 critic: {{kind: verifier}}
-prompts: {{per_iteration: 50, evaluated: 4, dev_share: 0, chunk: 10}}
+prompts: {{per_iteration: 50, max_test: 4, dev_share: 0, chunk: 10}}
 grading: {{model: "{url}", ENGINE}}
 completion: {{pool: policy}}
 recipe: {{name: ultrafeedback-dpo, n: 4}}
@@ -364,7 +364,7 @@ prompts:
   source: "{sums}"
   parts: null
   per_iteration: 40
-  evaluated: 4
+  max_test: 4
   dev_share: 0
   chunk: 40
   quality: {{judge: model, model: "{url}", ENGINE}}

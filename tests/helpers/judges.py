@@ -39,7 +39,7 @@ annotators:
 SETTINGS = (
     "recipe.name=dpo", "policy.engine.kind=scripted", "policy.engine.script=world:policy",
     "critic.engine.kind=scripted", "critic.engine.script=world:critic", "reward.model=none",
-    "prompts.per_iteration=60", "prompts.evaluated=12", "prompts.deciding=12", "prompts.chunk=25",
+    "prompts.per_iteration=60", "prompts.max_test=12", "prompts.max_dev=12", "prompts.chunk=25",
     "assessment.reference=null", "assessment.reward=false", "assessment.kl=false",
     "assessment.oracle=null",
 )  # fmt: skip

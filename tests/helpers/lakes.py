@@ -44,11 +44,11 @@ from lpfloop.stores.records import (
     Evaluation,
     Message,
     Pair,
+    PairingOutcome,
     Preference,
     Prompt,
     Reward,
     Score,
-    Yield,
 )
 from lpfloop.stores.schemas import Row, RowsByType
 
@@ -120,7 +120,9 @@ def reward(of: Candidate, score: float) -> Reward:
     )
 
 
-def made(about: Prompt, outcome: str, count: int = 0, rule: str = "success_vs_failure") -> Yield:
+def made(
+    about: Prompt, outcome: str, count: int = 0, rule: str = "success_vs_failure"
+) -> PairingOutcome:
     """Return the outcome of pairing for a prompt."""
     return replace(YIELD, prompt_id=about.prompt_id, rule=rule, outcome=outcome, made=count)
 
@@ -210,7 +212,7 @@ def told_run(lake: Path, name: str = "told") -> Path:
                 Reward: [reward(GOOD, 0.5), reward(BAD, 0.25), reward(BETTER, 1.5)],
                 Pair: [MADE_PAIR],
                 Preference: [PREFERENCE],
-                Yield: [made(PAIRED, "paired", 1), made(LACKING, "no_positive")],
+                PairingOutcome: [made(PAIRED, "paired", 1), made(LACKING, "no_positive")],
                 Checkpoint: [trained],
             },
         },
@@ -259,7 +261,7 @@ def _asked_rows(prompts, iteration):
             for prompt, k in each
         ],
         Pair: [_asked_pair(prompt, iteration) for prompt in prompts],
-        Yield: [
+        PairingOutcome: [
             replace(YIELD, prompt_id=prompt.prompt_id, iteration=iteration) for prompt in prompts
         ],
     }
@@ -612,7 +614,7 @@ def write_course(
         asked = [_course_prompt(number) for number in range(COURSE_PROMPTS)]
         writing.unit(0, "prompts", {Prompt: asked})
         writing.unit(0, "initial", {Checkpoint: [_course_checkpoint(0)]})
-        writing.exam(0, initial)
+        writing.eval_set(0, initial)
         for number, each in enumerate(made, start=1):
             _write_iteration(writing, number, each)
         store.journal.record("end", "done: test")
@@ -634,7 +636,7 @@ class _Writing:
             self.store.commit(key, tables if place == 0 else {}, told)
         self.store.flush()
 
-    def exam(self, iteration: int, right: float, step: int | None = None) -> None:
+    def eval_set(self, iteration: int, right: float, step: int | None = None) -> None:
         """Commit a policy's scores on dev and on held-out prompts."""
         for split in ("dev", "held-out"):
             benchmark = step_benchmark(split, step)
@@ -659,14 +661,14 @@ def _write_iteration(writing: _Writing, number: int, made: MadeIteration) -> Non
         ]
         writing.unit(number, "train:steps", {Checkpoint: rows})
         for step, right in between:
-            writing.exam(number, right, step)
+            writing.eval_set(number, right, step)
     else:
         writing.unit(number, "sample", {}, {"tokens": made.policy_tokens, "prompt_tokens": 11})
         if made.judge_tokens:
             told = {"tokens": made.judge_tokens, "judge_calls": made.judge_calls}
             writing.unit(number, "critique:sample", {}, told)
     writing.unit(number, "train", {Checkpoint: [last]})
-    writing.exam(number, shares[-1])
+    writing.eval_set(number, shares[-1])
 
 
 def _course_prompt(number: int) -> Prompt:

@@ -58,7 +58,7 @@ ONLINE = (
     "critic.engine.kind=scripted", "critic.engine.script=world:critic", "reward.model=tiny",
     "assessment.reference=null", "assessment.oracle=null", "assessment.reward=false",
     "assessment.kl=false", "prompts.held_out_share=0.25", "prompts.per_iteration=6",
-    "prompts.evaluated=2", "prompts.dev_share=0", "prompts.chunk=2",
+    "prompts.max_test=2", "prompts.dev_share=0", "prompts.chunk=2",
     "prompts.parts={sft: 0, preference: 0, unlabeled: 6}", f"training.ppo.rollouts={ROLLOUTS}",
     f"training.ppo.batch_size={ROLLOUTS}", "training.ppo.micro_batch_size=2",
     "training.ppo.epochs=5", "training.ppo.max_steps=null", "policy.sampling.max_tokens=16",

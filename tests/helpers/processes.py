@@ -95,7 +95,7 @@ extends: tiny
 policy: {engine: {kind: scripted, script: "scripts:gated"}}
 critic: {engine: {kind: scripted, script: "scripts:critic"}}
 reward: {model: none}
-prompts: {per_iteration: 6, evaluated: 2, dev_share: 0, chunk: 1}
+prompts: {per_iteration: 6, max_test: 2, dev_share: 0, chunk: 1}
 training: {min_pairs: 100000}
 recipe: {name: rlrf, n: 1, m: 0}
 """

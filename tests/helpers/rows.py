@@ -45,7 +45,7 @@ UNPAIRED_ANSWER = r.UnpairedAnswer(
     rule="success_or_failure", rank=0, ratings=(1,), reward=None, prompt=USER, completion=RIGHT,
     label=True,
 )  # fmt: skip
-YIELD = r.Yield(prompt_id="prompt-1", iteration=1, rule="r", outcome="paired", made=1)
+YIELD = r.PairingOutcome(prompt_id="prompt-1", iteration=1, rule="r", outcome="paired", made=1)
 CHECKPOINT = r.Checkpoint(
     checkpoint_id="c", parent_id=None, reference_id=None, iteration=0, recipe="initial",
     path="tiny", steps=0, metrics="{}",

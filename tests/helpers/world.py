@@ -34,7 +34,7 @@ import lpfloop.loop.stages.publish
 from lpfloop.configs.load import load_config
 from lpfloop.configs.schema import RunConfig
 from lpfloop.loop.daemon.control import SOCKET
-from lpfloop.loop.daemon.exams import ordered
+from lpfloop.loop.daemon.eval_sets import ordered
 from lpfloop.loop.daemon.iterations import iteration
 from lpfloop.loop.daemon.loop import Job, run_loop
 from lpfloop.loop.daemon.opening import opened
@@ -42,7 +42,7 @@ from lpfloop.loop.daemon.rehearsal import rehearse
 from lpfloop.loop.data.prompts import load_prompts
 from lpfloop.loop.recipes.roles import NeededRole, needed_roles
 from lpfloop.loop.run.iteration import Iteration
-from lpfloop.loop.run.reporter import Advance
+from lpfloop.loop.run.reporter import UnitStats
 from lpfloop.loop.run.stop import StopSignal
 from lpfloop.policies.engines.canary import write_canary
 from lpfloop.policies.engines.engine import Request, Sampling
@@ -69,8 +69,8 @@ HEAVY = ("lpfloop.stores.inspection", "pyarrow.dataset", "pyarrow.parquet", "pol
 SMALL = (
     "policy.engine.kind=scripted", "policy.engine.script=world:policy",
     "critic.engine.kind=scripted", "critic.engine.script=world:critic", "reward.model=none",
-    "prompts.held_out_share=0.25", "prompts.per_iteration=4", "prompts.evaluated=2",
-    "prompts.deciding=2", "prompts.chunk=2", "recipe.n=2", "recipe.m=1", "recipe.top_k=1",
+    "prompts.held_out_share=0.25", "prompts.per_iteration=4", "prompts.max_test=2",
+    "prompts.max_dev=2", "prompts.chunk=2", "recipe.n=2", "recipe.m=1", "recipe.top_k=1",
     "training.min_pairs=1", "iterations=2",
 )  # fmt: skip
 
@@ -145,7 +145,7 @@ class Silent:
     def begin(self, iteration: int, stage: str, *, planned: int, done: int) -> None:
         pass
 
-    def advance(self, iteration: int, stage: str, advance: Advance) -> None:
+    def advance(self, iteration: int, stage: str, advance: UnitStats) -> None:
         pass
 
     def working(self, iteration: int, stage: str, text: str, left_s: float | None) -> None:
@@ -305,7 +305,7 @@ class Whole:
     digest: str
     rows: Mapping[str, int]
     units: int
-    owed: list[str]
+    pending: list[str]
     repeated: list[str]
     damaged: list[str]
     temporary: list[str]
@@ -322,7 +322,7 @@ def whole(lake: Path, name: str = RUN) -> Whole:
         digest=run_digest(folder),
         rows={table: len(rows) for table, rows in ids.items()},
         units=sum(stage.done for stage in stages),
-        owed=[f"{s.iteration} {s.stage}" for s in stages if s.done != s.planned],
+        pending=[f"{s.iteration} {s.stage}" for s in stages if s.done != s.planned],
         repeated=[table for table, rows in ids.items() if len(set(rows)) < len(rows)],
         damaged=[f"{d.stage} {d.reason}" for d in damages(reader, deep=True)],
         temporary=[str(path.relative_to(folder)) for path in folder.rglob(".tmp-*")],
@@ -394,7 +394,7 @@ class Stopping(Telling):
         self._stop = stop
         self._left = after
 
-    def advance(self, iteration: int, stage: str, advance: Advance) -> None:
+    def advance(self, iteration: int, stage: str, advance: UnitStats) -> None:
         if self._left is not None:
             self._left -= 1
             if self._left == 0:

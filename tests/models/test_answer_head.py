@@ -36,7 +36,7 @@ def test_numbers_of_trl(softcap: float | None) -> None:
         torch.testing.assert_close(mine, other, rtol=1e-3, atol=1e-1)
 
 
-def test_omits_what_is_not_asked() -> None:
+def test_omits_unrequested_outputs() -> None:
     hidden, weight = torch.randn(3, 4), torch.randn(7, 4)
     targets = torch.tensor([0, 1, 2])
     found = AnswerHead.apply(hidden, weight, None, targets, 1.0, 64, None, 1.0, ("log_probs",))

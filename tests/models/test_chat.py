@@ -44,7 +44,7 @@ def test_an_answer_ends_with_its_end_token(tiny_policy):
         assert tuple(prompt) == chat.prompt((question,))
 
 
-def test_generation_tags_change_no_token(tiny_policy):
+def test_generation_tags_keep_tokens(tiny_policy):
     from transformers import AutoTokenizer
 
     tokenizer = AutoTokenizer.from_pretrained(tiny_policy)

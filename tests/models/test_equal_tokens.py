@@ -13,7 +13,7 @@ pytestmark = [pytest.mark.model, pytest.mark.slow]
 
 
 def test_two_methods_of_the_tiny_world(tmp_path):
-    small = ("prompts.evaluated=10", "prompts.deciding=10", "training.min_pairs=4")
+    small = ("prompts.max_test=10", "prompts.max_dev=10", "training.min_pairs=4")
     quick = ("policy.engine.kind=transformers", "critic.kind=verifier", "training.ppo.rollouts=32")
     settings = [word for value in (*small, *quick) for word in ("--set", value)]
     asked = ("--policy-tokens", "12000", "--trials", "1", "--seeds", "1", "--run", "eq")

@@ -70,7 +70,7 @@ def numbers(job: TrainJob, step: int) -> Mapping[str, float]:
     return dict(rows(job, step, Statistic)["metric", "value"].iter_rows())
 
 
-def test_what_is_rewarded_rises(whole: TrainJob) -> None:
+def test_rewarded_answers_rise(whole: TrainJob) -> None:
     rewards = [numbers(whole, step)["reward"] for step in range(1, STEPS + 1)]
     assert fmean(rewards[-2:]) > 1.25 * fmean(rewards[:2]), rewards
 

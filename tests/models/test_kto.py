@@ -104,7 +104,7 @@ def test_the_weight_of_successes():
             desirable_weight(KTO, [label] * 4)
 
 
-def test_a_pass_has_no_prompt_twice():
+def test_batch_has_distinct_prompts():
     prompts = [f"prompt-{n // 5}" for n in range(100)]
     order = mismatched_order(prompts, 4, seed=1)
     assert sorted(order) == list(range(100))

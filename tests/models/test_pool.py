@@ -21,7 +21,7 @@ from lpfloop.stores.records import Message
 pytestmark = pytest.mark.model
 
 
-def test_a_killed_replica_changes_no_draw(tmp_path: Path, tiny_policy: Path) -> None:
+def test_killed_replica_keeps_samples(tmp_path: Path, tiny_policy: Path) -> None:
     questions = [f"Tom has {n} apples and buys {n + 4}. How many has he?" for n in range(6)]
     asked = [
         Batch(

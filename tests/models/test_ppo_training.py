@@ -96,7 +96,7 @@ def test_resume_after_sigkill(whole, tmp_path, tiny_policy, tiny_reward, monkeyp
 
 
 @pytest.mark.slow
-def test_publishing_changes_no_step(whole, tmp_path, tiny_policy, tiny_reward, monkeypatch) -> None:
+def test_publishing_keeps_steps(whole, tmp_path, tiny_policy, tiny_reward, monkeypatch) -> None:
     """It publishes a policy every two steps, and is killed while saving one and the last."""
     from safetensors.torch import load_file
 
@@ -126,7 +126,7 @@ def test_publishing_changes_no_step(whole, tmp_path, tiny_policy, tiny_reward, m
     assert [row.logprob_after for row in between] != [row.logprob_after for row in last]
 
 
-def test_what_cannot_be_trained(tmp_path, tiny_policy, tiny_reward) -> None:
+def test_untrainable_jobs(tmp_path, tiny_policy, tiny_reward) -> None:
     short = PPO.model_copy(update={"max_length": 24})
     job = ppo_job(tmp_path / "short", policy=tiny_policy, reward=tiny_reward, settings=short)
     with pytest.raises(TrainingError, match="6 prompts"):

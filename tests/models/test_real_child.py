@@ -17,7 +17,7 @@ CHILD = "by-reward"
 def test_train_from_derived_pairs(real_lake, tmp_path):
     lake = copied(real_lake, tmp_path / "lake")
     rule = ("--rule", "top_reward", "--top-k", "1", "--name", "best")
-    code, stdout, stderr = call_command(lake, "rederive", "tiny-rlrf", *rule)
+    code, stdout, stderr = call_command(lake, "rebuild-pairs", "tiny-rlrf", *rule)
     assert code == 0, stderr
     assert "best holds" in stdout
     given = ("--derived", "best", "--iteration", "1", "--run", CHILD)

@@ -83,7 +83,7 @@ def test_as_many_aspects_are_rated_as_are_to_be_chosen(compiler: Any) -> None:
     assert not follows(grammar, compact(json.dumps({k: said[k] for k in said if k != last})))
 
 
-def test_a_thought_stands_ahead_of_the_reply(compiler: Any) -> None:
+def test_thought_precedes_reply(compiler: Any) -> None:
     question = questions()["overall"]
     assert question.schema is not None
     reply = question.example(1)

@@ -122,7 +122,7 @@ def test_online_networks_begin_with_master_weights(world: Path, tmp_path: Path):
         assert torch.allclose(weight.float(), master[name], rtol=2**-7, atol=1e-38)
 
 
-def test_rounding_is_no_training(world: Path, tmp_path: Path):
+def test_rounding_trains_nothing(world: Path, tmp_path: Path):
     first = trained(world, tmp_path / "one", HALF, 1e-4)
     second = replace(first, model=first.folder("model"), output=tmp_path / "two", seed=9)
     second.output.mkdir()
@@ -187,7 +187,7 @@ def test_float32_loses_nothing(world: Path, tmp_path: Path):
     assert not (job.folder("model") / MASTER).exists()
 
 
-def test_types_of_what_is_published(world: Path, tmp_path: Path):
+def test_published_dtypes(world: Path, tmp_path: Path):
     job = sft_job(world, tmp_path / "work")
     here = torch.bfloat16 if torch.cuda.is_available() else torch.float32
     assert published_type(job) == here

@@ -48,7 +48,7 @@ def scorer(tiny_reward: Path, tmp_path_factory: pytest.TempPathFactory) -> Itera
     scorer.close()
 
 
-def test_scores_are_those_of_the_model(scorer: Scorer, tiny_reward: Path) -> None:
+def test_scores_equal_model_output(scorer: Scorer, tiny_reward: Path) -> None:
     import torch
     from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
@@ -79,7 +79,7 @@ def as_cut(whole: ScoreBatch) -> ScoreBatch:
     return replace(whole, requests=requests)
 
 
-def test_a_cut_answer_has_no_end(scorer, tiny_reward, tmp_path) -> None:
+def test_cut_answer_lacks_end_token(scorer, tiny_reward, tmp_path) -> None:
     whole = score(scorer, batch("a"))["a"].answers
     cut = score(scorer, as_cut(batch("a")))["a"].answers
     assert all(a != b for a, b in zip(whole, cut, strict=True))
@@ -103,14 +103,14 @@ def test_a_template_without_an_end_is_refused(tiny_reward, tmp_path) -> None:
     RewardScorer(tmp_path / "endless", RewardConfig(sees_end=False)).close()
 
 
-def test_what_does_not_fit_has_no_score(scorer: Scorer) -> None:
+def test_overlong_answer_unscored(scorer: Scorer) -> None:
     result = score(scorer, batch("a", (ANSWERS[0], "apples and pears " * MAX_LENGTH, ANSWERS[1])))
     first, none, last = result["a"].answers
     assert none is None
     assert [first, last] == pytest.approx(score(scorer, batch("a"))["a"].answers[:2], abs=1e-4)
 
 
-def test_a_policy_is_no_reward_model(tiny_reward: Path, tmp_path: Path) -> None:
+def test_policy_refused_as_reward_model(tiny_reward: Path, tmp_path: Path) -> None:
     folder = tmp_path / "many"
     shutil.copytree(tiny_reward, folder)
     config = json.loads((folder / "config.json").read_text())

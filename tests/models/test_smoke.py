@@ -17,7 +17,7 @@ extends: tiny
 policy: {engine: {kind: scripted, script: "scripts:policy"}}
 critic: {engine: {kind: scripted, script: "scripts:critic"}, attempts: 1}
 reward: {model: none}
-prompts: {evaluated: 4, chunk: 2}
+prompts: {max_test: 4, chunk: 2}
 training: {min_pairs: 100000}
 recipe: {name: rlrf, n: 2, m: 0}
 iterations: 1
@@ -49,7 +49,7 @@ def test_online_step_in_bfloat16(tmp_path):
     config.write_text(
         "extends: tiny\npolicy: {engine: {kind: transformers, dtype: bfloat16}}\n"
         "critic: {kind: verifier}\nrecipe: {name: grpo, rewards: {verifier: 1.0, critic: 0.0}}\n"
-        "prompts: {evaluated: 3, deciding: 3, per_iteration: 8}\n"
+        "prompts: {max_test: 3, max_dev: 3, per_iteration: 8}\n"
         "iterations: 1\nsmoke: {prompts: 3}\n"
         "training: {grpo: {max_steps: 1, prompts_per_step: 2, group: 2, batch_size: 4,"
         " micro_batch_size: 4}}\n"

@@ -59,7 +59,7 @@ MODES = [
 ]
 
 
-def test_what_is_trained_is_what_was_drawn(chats, subtests):
+def test_trained_tokens_equal_sampled(chats, subtests):
     for family, form, answer, ending in MODES:
         with subtests.test(family, form=form, answer=answer):
             chat = chats(family, form)

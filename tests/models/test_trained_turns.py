@@ -69,7 +69,7 @@ def drawn(job: TrainJob, text: str) -> list[int]:
         ("deepseek_r1_distill", {"thought": "own"}),
     ],
 )
-def test_what_was_drawn_is_trained(tiny_policy, tmp_path, family, turns):
+def test_sampled_tokens_are_trained(tiny_policy, tmp_path, family, turns):
     job = job_of(tmp_path, tiny_policy, family, **turns)
     tokens = prepared(job)
     assert read_job(job.folder("job.json")) == job

@@ -99,7 +99,7 @@ def reached(seen: list[int], step: int) -> bool:
     return bool(seen) and seen[-1] >= step
 
 
-def test_saving_changes_no_weight(whole: tuple[TrainJob, TrainResult], tmp_path: Path):
+def test_saving_keeps_weights(whole: tuple[TrainJob, TrainResult], tmp_path: Path):
     job = replace(whole[0], output=tmp_path / "work")
     often = train(job, log=tmp_path / "train.log", checkpoint_minutes=1e-9)
     assert saved(job) == {"checkpoint-6", "checkpoint-7"}

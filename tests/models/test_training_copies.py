@@ -72,7 +72,7 @@ def copies(store: RunWriter) -> TrainingCopies:
     return found
 
 
-def test_copy_holds_what_is_equal_once(machine):
+def test_copy_deduplicates_files(machine):
     one = copies(machine("one"))
     for step in (4, 8):
         rows = one.work / "steps" / f"{step:04}"
@@ -121,7 +121,7 @@ def moved(machine, tmp_path, monkeypatch):
     return move
 
 
-def test_training_goes_on_elsewhere(moved, tmp_path):
+def test_resume_training_elsewhere(moved, tmp_path):
     world = make_world(tmp_path / "world")
     whole = train(dpo_job(world, tmp_path / "whole"), log=tmp_path / "log")
     job = moved(dpo_job, world, "trainer.checkpoint.sealed#20")
@@ -129,7 +129,7 @@ def test_training_goes_on_elsewhere(moved, tmp_path):
 
 
 @pytest.mark.slow
-def test_online_training_goes_on_elsewhere(moved, tmp_path):
+def test_resume_online_training_elsewhere(moved, tmp_path):
     world = make_online_world(tmp_path / "world")
     whole = quark_job(world, tmp_path / "whole")
     train(whole, log=tmp_path / "log")

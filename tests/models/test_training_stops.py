@@ -35,8 +35,8 @@ SETTINGS = (
     "reward.model=none",
     "prompts.held_out_share=0.25",
     "prompts.per_iteration=6",
-    "prompts.evaluated=2",
-    "prompts.deciding=2",
+    "prompts.max_test=2",
+    "prompts.max_dev=2",
     "recipe.n=6",
     "recipe.m=0",
     "training.min_pairs=1",
@@ -80,7 +80,7 @@ def hold(folder: Path, ask: Callable[[], None]) -> int:
     return reached
 
 
-def test_pause_and_stop_change_no_bit(tmp_path, config, monkeypatch):
+def test_pause_and_stop_keep_bits(tmp_path, config, monkeypatch):
     run_loop(Job(config=config, lake=tmp_path / "straight", name="a"), Silent(), StopSignal())
     whole = run_folder(tmp_path / "straight", "a")
 

@@ -14,7 +14,7 @@ from lpfloop.loop.daemon.job import Job
 from lpfloop.loop.daemon.loop import run_loop
 from lpfloop.loop.data.critique_lessons import GRADED_CRITIQUE
 from lpfloop.loop.lake.derive.derivation_request import DerivationRequest
-from lpfloop.loop.lake.derive.rederive import rederive
+from lpfloop.loop.lake.derive.rebuild_pairs import rebuild_pairs
 from lpfloop.loop.lake.imports.import_files import Import, import_files
 from lpfloop.loop.lake.query.runs import open_run
 from lpfloop.loop.run.stop import StopSignal
@@ -31,8 +31,8 @@ SMALL = (
     "critic.kind=verifier",
     "recipe.n=2",
     "prompts.per_iteration=12",
-    "prompts.evaluated=4",
-    "prompts.deciding=4",
+    "prompts.max_test=4",
+    "prompts.max_dev=4",
     "prompts.chunk=6",
     "prompts.parts={sft: 0, preference: 8, unlabeled: 4}",
     "assessment.kl=false",
@@ -70,7 +70,7 @@ def test_every_critique_is_a_lesson(lake: Path):
         assert said[0]["content"].endswith(f"Overall score: {rating:g}")
     assert (about["reward"] == about["rating"]).all()
     run = open_run(lake, "ultracm")
-    told = rederive(run, DerivationRequest(rule=GRADED_CRITIQUE)).derived
+    told = rebuild_pairs(run, DerivationRequest(rule=GRADED_CRITIQUE)).derived
     run.close()
     again = scan_derived(run_folder(lake, "ultracm"), told.name, "demonstrations").collect()
     own = rows(lake, "ultracm", "demonstrations")
@@ -101,10 +101,10 @@ def test_published_critiques_are_lessons(tmp_path: Path):
     )
     import_files(Import(lake=tmp_path / "lake", name="uf", files=(file,), form="ultrafeedback"))
     run = open_run(tmp_path / "lake", "uf")
-    told = rederive(run, DerivationRequest(rule=GRADED_CRITIQUE)).derived
+    told = rebuild_pairs(run, DerivationRequest(rule=GRADED_CRITIQUE)).derived
     prompt = run.scan("prompts").collect().to_dicts()[0]
     with pytest.raises(DerivedError, match="--top-k"):
-        rederive(run, DerivationRequest(rule=GRADED_CRITIQUE, top_k=1))
+        rebuild_pairs(run, DerivationRequest(rule=GRADED_CRITIQUE, top_k=1))
     run.close()
     made = scan_derived(run.folder, told.name, "demonstrations").collect()
     said = [row[0]["content"] for row in made["completion"].to_list()]

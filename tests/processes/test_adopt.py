@@ -27,12 +27,12 @@ from lpfloop.stores.address import STATE, lake_folder
 from lpfloop.stores.adoption import AdoptionError, adopt
 from lpfloop.stores.bucket import Bucket, BucketError
 from lpfloop.stores.failpoints import armed
-from lpfloop.stores.heads import AdoptedError, newest_head
 from lpfloop.stores.journal import Journal
 from lpfloop.stores.journal_reader import JOURNAL
 from lpfloop.stores.journal_snapshots import snapshots
 from lpfloop.stores.lake import RunReader, RunWriter, run_folder
 from lpfloop.stores.records import Candidate
+from lpfloop.stores.run_lease import AdoptedError, newest_head
 
 FACTS = {"config": "{}", "fingerprint": "{}"}
 HANG_S = 250
@@ -266,7 +266,7 @@ def test_rows_of_an_open_stage_in_snapshot(machine, url, s3_server, environ):
         store.close()
     with closing(RunReader(found.folder)) as run:
         assert run.scan("candidates").collect().height == 11
-        assert [unit.key for unit in run.journal.owed(1, "sample")] == ["unit-11"]
+        assert [unit.key for unit in run.journal.pending(1, "sample")] == ["unit-11"]
 
 
 def test_missing_is_owed(machine, url):
@@ -277,7 +277,7 @@ def test_missing_is_owed(machine, url):
     found = adopt(machine("two"), RUN)
     assert len(found.missing) == 12
     with closing(RunReader(found.folder)) as run:
-        assert len(run.journal.owed(1, "sample")) == 12
+        assert len(run.journal.pending(1, "sample")) == 12
 
 
 @pytest.mark.parametrize("point", ["journal.commit.after#4", "checkpoint.committed#2"])
@@ -291,7 +291,7 @@ def test_killed_head_same_digest(point, machine, url, s3_server, config, digest,
     assert call(url, "adopt", url, "--force")[:2] == (0, f"{RUN}\n")
     Attempt(lake=lake, work=work).finish()
     found = seen(lake)
-    assert (found.digest, found.damaged, found.owed) == (digest, [], [])
+    assert (found.digest, found.damaged, found.pending) == (digest, [], [])
 
 
 def _kept_after_each_iteration(lake: Path, *, endpoint: str, config: RunConfig) -> None:

@@ -82,7 +82,7 @@ def test_fork_in_bucket_heals(killed, s3_server, config, expected):
     asked = (killed / "calls").read_text()
     Attempt(lake=killed, work=partial(work, fork=RUN)).finish()
     found = seen(killed)
-    assert (found.digest, found.damaged, found.owed) == (expected.digest, [], [])
+    assert (found.digest, found.damaged, found.pending) == (expected.digest, [], [])
     assert (killed / "calls").read_text() == asked
     run = run_folder(killed, FORK)
     objects = objects_of(run)

@@ -58,7 +58,7 @@ def require_stopped(lake: Path, run: Callable[[], None], used: str) -> None:
     with stand_ins(lake):
         loop(lake, config=limited(lake, "budget.hours=null"))
     assert max(calls(lake).values()) == 1
-    assert whole(lake).owed == []
+    assert whole(lake).pending == []
 
 
 def test_hours_end_inside_a_stage(tmp_path: Path):

@@ -80,8 +80,8 @@ def test_pause_set_and_stop_are_recorded(loop):
     assert not ask(loop.folder, Resume()).paused
     assert not loop.stop.paused
     assert loop.journal.meta("paused") == "0"
-    ask(loop.folder, Set(path="drain_s", value=1.5))
-    assert loop.stop.drain_s == 1.5
+    ask(loop.folder, Set(path="shutdown_timeout_s", value=1.5))
+    assert loop.stop.shutdown_timeout_s == 1.5
     ask(loop.folder, Stop())
     assert loop.journal.events("control")[-1] == {"op": "stop", "now": False}
     assert ask(loop.folder, Look()).stopping
@@ -161,7 +161,7 @@ def test_run_without_daemon(tmp_path):
 NOISE = [b"", b"pause\n", b'{"op": "explode"}\n', b"[" * 30_000 + b"\n", b"\xff\xfe\x00\n", b'{"op']
 
 
-def test_noise_on_the_socket_changes_nothing(loop):
+def test_socket_noise_ignored(loop):
     for noise in NOISE:
         with socket.socket(socket.AF_UNIX) as caller:
             caller.connect(str(loop.folder / "control.sock"))

@@ -74,7 +74,11 @@ def test_trainer_runs_nothing(executed, tmp_path, kind):
         if kind == "warm":
             warm.start(environment(job), log)
         watch = Watch(
-            log=log, stall_s=300, checkpoint_s=300, is_to_end=bool, warm=warm if warm.pid else None
+            log=log,
+            hang_timeout_s=300,
+            checkpoint_s=300,
+            is_to_end=bool,
+            warm=warm if warm.pid else None,
         )
         with launched(job, watch) as child:
             assert child.wait(timeout=300)

@@ -25,7 +25,7 @@ def test_refusals(tmp_path) -> None:
         require_places(config, roles_of(config))
 
 
-def test_no_cluster_is_told(environ, tmp_path) -> None:
+def test_missing_cluster_reported(environ, tmp_path) -> None:
     environ["RAY_ADDRESS"] = "127.0.0.1:9"
     found = diagnose(configured(*RAY), tmp_path / "lake")
     [told] = [finding for finding in found.findings if finding.about == "Ray"]

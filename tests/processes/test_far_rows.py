@@ -43,7 +43,7 @@ def run(bucket: str, tmp_path: Path) -> Path:
     return run_folder(tmp_path / "far", "a")
 
 
-def test_sql_equals_that_of_a_folder(run, tmp_path):
+def test_bucket_sql_equals_folder_sql(run, tmp_path):
     near = tmp_path / "near"
     make_units(run_folder(near, "a"), COUNTS).close()
     wanted = {sql: query(near, sql) for sql in QUERIES}

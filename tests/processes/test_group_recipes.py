@@ -35,7 +35,7 @@ def config(prompts: Path, *overrides: str, variant: str = "grpo") -> RunConfig:
         "critic.engine={kind: scripted, script: 'world:critic'}",
         "reward.model=tiny",
         "assessment.kl=false",
-        "prompts={held_out_share: 0.25, dev_share: 0, per_iteration: 6, evaluated: 2, chunk: 2}",
+        "prompts={held_out_share: 0.25, dev_share: 0, per_iteration: 6, max_test: 2, chunk: 2}",
         f"prompts.source={prompts}",
         f"{method}={{prompts_per_step: {ASKED}, group: {GROUP}, max_steps: {STEPS}}}",
         f"{method}={{batch_size: 2, micro_batch_size: 2, max_length: 64}}",
@@ -199,7 +199,7 @@ REFUSED = {
 }
 
 
-def test_what_cannot_be_rewarded_is_refused(tmp_path: Path, prompts: Path) -> None:
+def test_unrewardable_setup_refused(tmp_path: Path, prompts: Path) -> None:
     for reason, overrides in REFUSED.items():
         with pytest.raises(ConfigError, match=reason):
             loop(tmp_path, config=config(prompts, *overrides))

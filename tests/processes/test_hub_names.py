@@ -107,7 +107,7 @@ def test_fetched_without_code_and_pickles(monkeypatch: pytest.MonkeyPatch) -> No
 PATTERNS = ("allow_patterns", "ignore_patterns")
 
 
-def test_hub_that_gives_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_empty_hub_reply(monkeypatch: pytest.MonkeyPatch) -> None:
     def away(*_: object, **__: object) -> None:
         raise OSError("no route to hf_secret")
 

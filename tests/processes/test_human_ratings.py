@@ -82,7 +82,7 @@ def test_pairs_follow_what_people_said(lake: Path) -> None:
     # People's later ratings count, too.
     annotate(lake, dict.fromkeys(wrong, 1))
     assert {row.chosen_id for row in paired(lake)[1]} & {*wrong}
-    assert whole(lake).owed == []
+    assert whole(lake).pending == []
     assert whole(lake).repeated == []
     with closing(Reader(run_folder(lake, RUN))) as reader:
         names = [s.stage.partition(":")[0] for s in reader.stages() if s.iteration == 1]
@@ -115,4 +115,4 @@ def test_killed_while_pairs_are_forgotten(lake: Path) -> None:
     points = {"journal.forget.after": "kill"}
     assert Attempt(lake=lake, work=again, points=points).start() == KILLED
     assert not {row.chosen_id for row in paired(lake)[1]} & {*wrong}
-    assert whole(lake).owed == []
+    assert whole(lake).pending == []

@@ -120,7 +120,7 @@ def committing(folder: Path, start: int) -> bool:
     return any((folder / LOG).read_bytes()[start + 4 : start + 8])
 
 
-def test_commands_say_what_is_damaged(subtests, finished, monkeypatch, tmp_path):
+def test_commands_report_damage(subtests, finished, monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
     flip(finished / JOURNAL, FIRST_PAGE)
     for command in READING:
@@ -145,7 +145,7 @@ def test_repair_makes_finished_whole(subtests, runs, finished):
             assert told.exit_code == 0, told.output
             assert told.stdout.startswith("0 units")
             found = whole(lake)
-            assert (found.digest, found.owed, found.damaged) == (runs.digest, [], [])
+            assert (found.digest, found.pending, found.damaged) == (runs.digest, [], [])
             again = CliRunner().invoke(app, ["lake", "repair", RUN, "--lake", str(lake)])
             assert "the journal was damaged" not in again.stderr
 
@@ -154,14 +154,14 @@ def resumed(runs, folder: Path) -> str:
     lake = folder.parent.parent
     with stand_ins(lake):
         loop(lake, config=runs.config)
-    assert whole(lake).owed == []
+    assert whole(lake).pending == []
     return run_digest(folder)
 
 
 def test_damaged_log_is_cut(runs, killed):
     commits = [start for start in frames(killed) if committing(killed, start)]
     flip(killed / LOG, commits[len(commits) // 2] + 100)
-    assert "owed again" in str(mend(killed))
+    assert "pending again" in str(mend(killed))
     check_journal(killed)
     assert resumed(runs, killed) == runs.digest
 

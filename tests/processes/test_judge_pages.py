@@ -14,7 +14,7 @@ import uvicorn
 from browser import browsing, opened
 from judges import JUDGED, judged_run
 
-from lpfloop.loop.view.entrance import Entrance
+from lpfloop.loop.view.access_check import AccessCheck
 from lpfloop.loop.view.server import configured, listening
 from lpfloop.loop.view.site import site
 from lpfloop.stores.annotation_ledger import LEDGER, entries
@@ -35,7 +35,7 @@ ITEM = f"/runs/{JUDGED}/judge/item"
 def serving_judges(lake: Path) -> Iterator[str]:
     with listening(0) as listener:
         port = listener.getsockname()[1]
-        server = uvicorn.Server(configured(Entrance(site(lake), port, TOKEN)))
+        server = uvicorn.Server(configured(AccessCheck(site(lake), port, TOKEN)))
         thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]}, daemon=True)
         thread.start()
         try:
@@ -125,7 +125,7 @@ def test_two_people_judge_by_keyboard(tmp_path, place, chromium):
         assert complaints.listed() == []
 
 
-def test_what_a_model_wrote_runs_nothing(place, chromium):
+def test_model_text_never_executes(place, chromium):
     small = {"viewport": {"width": 360, "height": 700}}
     with opened(chromium, own=place, options=small) as (page, complaints):
         begin(page, place, "ada")
@@ -150,7 +150,7 @@ def client(place: str) -> Iterator[httpx2.Client]:
 ADA = {"as": "ada", "judged": "ratings", "rule": "disagreement", "overlap": "1", "people": "2"}
 
 
-def test_what_cannot_be_judged_is_refused(tmp_path, client):
+def test_unjudgeable_rows_refused(tmp_path, client):
     ask = {**ADA, "do": "next"}
     for fields in [{"as": ""}, {"rule": "best"}, {"overlap": "7"}]:
         assert client.post(ITEM, data={**ask, **fields}).status_code == 400, fields

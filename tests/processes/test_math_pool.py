@@ -140,7 +140,7 @@ def test_a_hanging_comparison(monkeypatch, tmp_path):
 HALF = (final_answer("#### 0.5"), final_answer("The answer is 1/2."))
 
 
-def test_workers_have_no_secret(environ):
+def test_workers_lack_secrets(environ):
     environ["PLANTED_KEY"] = "sk-planted"
     before = set(psutil.Process().children())
     with MathPool(workers=1, limit_s=20) as pool:

@@ -55,7 +55,7 @@ def test_negative_numbers(verdicts):
     assert not misjudged(verdicts, rows)
 
 
-def test_dashes_that_are_no_minus(verdicts):
+def test_dashes_not_minus_signs(verdicts):
     rows = [
         row
         for dash in DASHES

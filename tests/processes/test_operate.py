@@ -60,8 +60,8 @@ def test_daemon_outlives_its_terminal(slow):
     (sample,) = [
         s for turn in found["iterations"] for s in turn["stages"] if s["stage"] == "sample"
     ]
-    counted = {name: sample[name] for name in ("planned", "done", "owed", "rows", "unscored")}
-    assert counted == {"planned": SAMPLED, "done": 2, "owed": 4, "rows": 2, "unscored": 0}
+    counted = {name: sample[name] for name in ("planned", "done", "pending", "rows", "unscored")}
+    assert counted == {"planned": SAMPLED, "done": 2, "pending": 4, "rows": 2, "unscored": 0}
     assert found["spend"]["tokens"]["used"] > 0
     slow.allow(FREE)
     wait_until(lambda: ended(pid))
@@ -88,7 +88,7 @@ def test_daemon_that_cannot_start(slow):
 
 def test_stop_drains(slow):
     # The run waits long enough for commands on a busy machine to see it drain.
-    slow.config.write_text(f"{GATED}drain_s: 600\n")
+    slow.config.write_text(f"{GATED}shutdown_timeout_s: 600\n")
     pid = hold_at(slow, 2)
     stopping = slow.start("stop", "slow")
     wait_until(lambda: state(slow)["daemon"]["state"] == "stopping")
@@ -131,12 +131,16 @@ def test_setting_survives_sigkill(slow):
     assert slow.call("resume", "slow", "--max-tokens", "12345678")[0] == 0
     assert state(slow)["spend"]["tokens"]["limit"] == 12345678
     assert slow.call("resume", "slow", "--iterations", "9")[0] == Exit.BAD_INPUT
-    code, stdout, _ = slow.call("ctl", "slow", "set", "critic.engine.concurrency=7", "drain_s=9")
+    code, stdout, _ = slow.call(
+        "ctl", "slow", "set", "critic.engine.concurrency=7", "shutdown_timeout_s=9"
+    )
     assert (code, stdout) == (0, "critic.engine.concurrency=7\ndrain_s=9.0\n")
     os.kill(pid, signal.SIGKILL)
     wait_until(lambda: ended(pid))
     slow.detach("resume", "slow")
-    assert slow.call("ctl", "slow", "get", "critic.engine.concurrency", "drain_s")[:2] == (
+    assert slow.call("ctl", "slow", "get", "critic.engine.concurrency", "shutdown_timeout_s")[
+        :2
+    ] == (
         0,
         "critic.engine.concurrency=7\ndrain_s=9.0\n",
     )

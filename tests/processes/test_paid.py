@@ -19,7 +19,7 @@ MORE = 1.02
 
 
 @pytest.fixture(scope="module")
-def owed(tmp_path_factory: pytest.TempPathFactory):
+def pending(tmp_path_factory: pytest.TempPathFactory):
     """The number of replies that a kind of run needs without interruption."""
     return cache(lambda kind: _straight(tmp_path_factory.mktemp(kind), kind))
 
@@ -33,9 +33,9 @@ def _straight(folder: Path, kind: str) -> int:
 
 
 @pytest.mark.parametrize(("kind", "name"), [("critiques", "SIGKILL"), ("grades", "SIGTERM")])
-def test_paid_replies_are_kept(tmp_path, owed, kind, name):
+def test_paid_replies_are_kept(tmp_path, pending, kind, name):
     """End a run by a signal after half of its replies, and count the next run's requests."""
-    half = owed(kind) // 2
+    half = pending(kind) // 2
     with paid_judge(KINDS[kind][0]) as judge:
         run = PaidRun(tmp_path, kind, judge)
         run.go(signal_number=SIGNALS[name], at=half)
@@ -44,21 +44,25 @@ def test_paid_replies_are_kept(tmp_path, owed, kind, name):
         lost = 0 if name == "SIGTERM" else IN_FLIGHT
         assert abs(spent(run.run).judge_calls - served) <= lost
         assert run.go() == Exit.NOTHING_TO_TRAIN_ON, run.stderr
-        assert judge.served <= MORE * owed(kind) + lost
+        assert judge.served <= MORE * pending(kind) + lost
 
 
-def test_budget_loses_what_was_in_flight(tmp_path, owed):
+def test_budget_charges_in_flight_requests(tmp_path, pending):
     with paid_judge(KINDS["critiques"][0]) as judge:
-        limit = int(MORE * owed("critiques")) + 3 * IN_FLIGHT
+        limit = int(MORE * pending("critiques")) + 3 * IN_FLIGHT
         run = PaidRun(tmp_path, "critiques", judge, limits=f"budget: {{judge_calls: {limit}}}")
-        run.go(signal_number=SIGNALS["SIGKILL"], at=owed("critiques") // 2)
+        run.go(signal_number=SIGNALS["SIGKILL"], at=pending("critiques") // 2)
         assert 0 <= spent(run.run).judge_calls - judge.served <= IN_FLIGHT
         assert run.go() == Exit.NOTHING_TO_TRAIN_ON, run.stderr
         assert judge.served <= spent(run.run).judge_calls <= limit
 
 
 CRITIC = (
-    *(f"critic.engine.concurrency={CONCURRENCY}", "critic.engine.model_name=m", "guard=false"),
+    *(
+        f"critic.engine.concurrency={CONCURRENCY}",
+        "critic.engine.model_name=m",
+        "injection_guard=false",
+    ),
     *("critic.templates=tiny", "critic.aspects=tiny"),
 )
 """The settings of `lpfloop critique`."""
@@ -75,7 +79,7 @@ def start_critique(lake, path, judge):
     )
 
 
-def test_killed_critique_goes_on(tmp_path):
+def test_resume_killed_critique(tmp_path):
     count = 150
     path, lake = tmp_path / "answers.jsonl", tmp_path / "lake"
     rows = [{"id": f"r{n}", "prompt": f"What is {n}?", "response": f"{n}"} for n in range(count)]

@@ -61,7 +61,7 @@ BOMBS: dict[str, Callable[[], tuple[pa.Table, dict[str, object]]]] = {
 }
 
 
-def test_bombs_take_no_memory(tmp_path, subtests) -> None:
+def test_decompression_bomb_memory(tmp_path, subtests) -> None:
     paths = []
     for name, make in BOMBS.items():
         path = tmp_path / f"{name}.parquet"

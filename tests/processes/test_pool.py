@@ -215,7 +215,7 @@ def test_lone_replica_answers_before_its_source_ends(opened: Opener) -> None:
     assert list(results) == []
 
 
-def test_the_source_is_asked_by_the_consumer(opened: Opener) -> None:
+def test_consumer_drives_source(opened: Opener) -> None:
     pool = opened("workers:behave", "workers:behave")
     asked_by = set[int]()
 

@@ -98,7 +98,7 @@ def groups_left() -> list[str]:
     return [told["state"] for told in table.values() if told["state"] != "REMOVED"]
 
 
-def test_ray_gives_what_a_pipe_gives(opened: Opener) -> None:
+def test_ray_equals_pipe(opened: Opener) -> None:
     asked = [batch(f"b{n}", 1 + n % 7) for n in range(60)]
     asked += [ordered("long", "w" * 300_000, "x")]
     by_ray = list(opened().generate(asked))

@@ -11,8 +11,8 @@ SETTINGS = {
     "policy.engine.cpu_threads": "1",
     "critic.model": "none",
     "critic.engine.kind": "scripted",
-    "prompts.evaluated": "16",
-    "prompts.deciding": "16",
+    "prompts.max_test": "16",
+    "prompts.max_dev": "16",
     "prompts.chunk": "4",
 }
 

@@ -24,8 +24,8 @@ UNTRAINED = (
     "iterations=1",
     "prompts.held_out_share=0.25",
     "prompts.per_iteration=24",
-    "prompts.evaluated=2",
-    "prompts.deciding=2",
+    "prompts.max_test=2",
+    "prompts.max_dev=2",
     "prompts.chunk=10",
     "training.min_pairs=1000000",
     "annotation.flip_probability=0.1",
@@ -97,7 +97,7 @@ def test_resume_asks_again(lake):
     assert len(unread(rows(lake))) < len(before)
 
 
-def test_trained_rows_are_not_asked_again(lake):
+def test_trained_rows_not_rejudged(lake):
     with closing(Journal(run_folder(lake, RUN))) as journal:
         (unit,) = journal.keys(1, "train")
         journal.commit([Done(unit=unit, parts={}, telemetry={})])

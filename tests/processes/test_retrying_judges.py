@@ -24,7 +24,7 @@ SETTINGS = (
     "policy.engine={kind: scripted, script: 'world:policy'}",
     "critic.engine={kind: scripted, script: 'scripts:critic'}",
     "reward.model=none",
-    "prompts={evaluated: 4, dev_share: 0, chunk: 3}",
+    "prompts={max_test: 4, dev_share: 0, chunk: 3}",
     "iterations=1",
     "training.min_pairs=1000000",
     "assessment={reference: null, reward: false, kl: false, oracle: null, probes: null}",
@@ -86,7 +86,7 @@ def test_asking_again_gives_same_digest(tmp_path, kind, asked):
     assert run_digest(run_folder(tmp_path, RUN)) == run_digest(run_folder(tmp_path, "b"))
 
 
-def test_trained_rows_are_not_asked_again(tmp_path):
+def test_trained_rows_not_rejudged(tmp_path):
     with stand_ins(tmp_path):
         turned(tmp_path, wanted=config(tmp_path, "reviews", 1))
     journal = Journal(run_folder(tmp_path, RUN))

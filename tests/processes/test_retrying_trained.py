@@ -20,8 +20,8 @@ SETTINGS = (
     "prompts.held_out_share=0.4",
     "prompts.dev_share=0.2",
     "prompts.per_iteration=8",
-    "prompts.evaluated=24",
-    "prompts.deciding=24",
+    "prompts.max_test=24",
+    "prompts.max_dev=24",
     "verdict.on_regression=continue",
     "alarms.on_alarm=continue",
     "assessment={reference: null, reward: false, kl: false, oracle: null, probes: null}",
@@ -97,7 +97,7 @@ def test_only_dependents_are_made_again(lake: Path, config: Configure):
     assert ended(lake) == "done: 2 iterations"
 
 
-def test_retried_run_goes_on(lake: Path, config: Configure):
+def test_retried_run_continues(lake: Path, config: Configure):
     turned(lake, config(), again=True)
     turned(lake, config())
     turned(lake, config("iterations=3"))
@@ -116,4 +116,4 @@ def test_untrained_iteration_follows_verdict(tmp_path: Path, config: Configure):
     turned(tmp_path, config("seed=0"), again=True)
     assert keys(tmp_path)[1, "verdict:dev"] != before[1, "verdict:dev"]
     assert ended(tmp_path) == "done: 2 iterations"
-    assert whole(tmp_path).owed == []
+    assert whole(tmp_path).pending == []

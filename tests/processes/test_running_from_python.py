@@ -29,7 +29,7 @@ SCRIPTED = {
     "critic": {"engine": {"kind": "scripted", "script": "scripts:critic"}},
     "reward": {"model": "none"},
     "assessment": {"kl": False},
-    "prompts": {"per_iteration": 6, "evaluated": 2, "deciding": 2, "chunk": 3},
+    "prompts": {"per_iteration": 6, "max_test": 2, "max_dev": 2, "chunk": 3},
 }
 
 

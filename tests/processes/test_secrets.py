@@ -23,7 +23,7 @@ from lpfloop.stores.records import Message
 KEY = "sk-canary-7f3a91c2d4e8b650"
 OTHER = "hf_canary-of-the-environment"
 USAGE = {"prompt_tokens": 5, "completion_tokens": 3, "total_tokens": 8}
-FEW = ("per_iteration=6", "evaluated=2", "chunk=2", "parts=null")
+FEW = ("per_iteration=6", "max_test=2", "chunk=2", "parts=null")
 POLICY = f"""
 policy: {{model: "URL", {ENGINE}}}
 critic: {{engine: {{kind: scripted, script: "scripts:critic"}}}}

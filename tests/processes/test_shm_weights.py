@@ -62,7 +62,7 @@ def test_a_folder_is_private(tmp_path) -> None:
     assert not folder.exists()
 
 
-def test_what_a_killed_process_left(tmp_path) -> None:
+def test_leftovers_of_killed_process(tmp_path) -> None:
     with held(tmp_path / "a") as (holder, folder):
         holder.kill()
         holder.wait()

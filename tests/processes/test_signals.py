@@ -13,7 +13,7 @@ from lpfloop.loop.cli.app import Exit
 from lpfloop.loop.daemon import control
 from lpfloop.loop.daemon.control import Look, ask
 
-PATIENT = GATED + "drain_s: 600\n"
+PATIENT = GATED + "shutdown_timeout_s: 600\n"
 
 
 @pytest.fixture

@@ -13,7 +13,7 @@ extends: tiny
 policy: {engine: {kind: scripted, script: "scripts:policy"}}
 critic: {kind: verifier}
 reward: {model: none}
-prompts: {per_iteration: 40, evaluated: 2, chunk: 8}
+prompts: {per_iteration: 40, max_test: 2, chunk: 8}
 recipe: {name: rlrf, n: 3, m: 0}
 """
 

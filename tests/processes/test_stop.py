@@ -19,7 +19,7 @@ time.sleep(1000)
 AT_ONCE = """
 import signal, subprocess, sys
 from lpfloop.loop.run.stop import StopSignal
-stop = StopSignal(drain_s=1000)
+stop = StopSignal(shutdown_timeout_s=1000)
 with stop.on_signals():
     child = subprocess.Popen([sys.executable, "-c", sys.argv[1]], stdout=subprocess.PIPE)
     print(child.pid, int(child.stdout.readline()), flush=True)

@@ -39,7 +39,7 @@ def job_in(folder: Path) -> TrainJob:
     return plain_job(folder)
 
 
-def test_ends_are_told_apart(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, subtests):
+def test_end_reasons_distinguished(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, subtests):
     for number, (code, kind, word) in enumerate(ENDS):
         with subtests.test(code=code):
             stand_in(monkeypatch, code)
@@ -79,7 +79,7 @@ def test_retried_until_it_goes_well(tmp_path: Path, monkeypatch: pytest.MonkeyPa
         with subtests.test(kind=kind):
             job = job_in(tmp_path / kind)
             tries = scripted(monkeypatch, job, code, code, "finish()")
-            result = train(job, log=tmp_path / "log" / "train.log", retries=2, stall_s=2)
+            result = train(job, log=tmp_path / "log" / "train.log", retries=2, hang_timeout_s=2)
             assert result.metrics == {"loss": 0.5}
             assert tries.read_text() == "xxx"
 
@@ -123,7 +123,7 @@ def test_hung_trainer_ends_with_children(tmp_path: Path, monkeypatch: pytest.Mon
     )
     seen: list[TrainerProgress] = []
     with pytest.raises(TrainingError) as e:
-        train(job, log=tmp_path / "train.log", on_progress=seen.append, stall_s=2)
+        train(job, log=tmp_path / "train.log", on_progress=seen.append, hang_timeout_s=2)
     assert e.value.kind == "hung"
     assert [p.step for p in seen] == [1]
     for pid in pids.read_text().split():
@@ -146,10 +146,10 @@ def test_lock_of_work_folder(tmp_path: Path):
         assert holder.stdout
         assert holder.stdout.readline() == b"held\n"
         with pytest.raises(TrainingError, match="another trainer still works in") as e:
-            prepare(job, patience_s=0.01)
+            prepare(job, retry_timeout_s=0.01)
         assert e.value.kind == "hung"
         holder.kill()
-        with alone(job, patience_s=60):
+        with alone(job, retry_timeout_s=60):
             assert holder.wait() == -9
 
 

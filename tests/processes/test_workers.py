@@ -78,7 +78,7 @@ def restarts(caplog: pytest.LogCaptureFixture) -> list[str]:
     return [r.getMessage() for r in caplog.records if "restart" in r.getMessage()]
 
 
-def test_faults_change_no_result(opened, tmp_path, caplog) -> None:
+def test_faults_keep_results(opened, tmp_path, caplog) -> None:
     engine = opened()
     faults = {"die": "killed by SIGKILL", "leave": "exit code 7", "overflow": "MemoryError"}
     found = texts(
@@ -127,7 +127,7 @@ def test_a_stream_left_early(opened, tmp_path) -> None:
     assert len((tmp_path / "begun").read_text().splitlines()) < 50
 
 
-def test_what_cannot_be_loaded(opened, caplog, tmp_path) -> None:
+def test_unloadable_models(opened, caplog, tmp_path) -> None:
     with pytest.raises(EngineError, match=r"no\.such:function"):
         texts(opened("no.such:function"), ordered("a", "x"))
     assert not restarts(caplog)

@@ -17,7 +17,7 @@ from lpfloop.configs.schema import RunConfig
 from lpfloop.loop.cli.app import app
 from lpfloop.loop.data.judged_candidates import Deciding, verdicts
 from lpfloop.loop.lake.derive.derivation_request import DerivationRequest
-from lpfloop.loop.lake.derive.rederive import rederive
+from lpfloop.loop.lake.derive.rebuild_pairs import rebuild_pairs
 from lpfloop.loop.lake.query.runs import open_run
 from lpfloop.loop.stages.refine import worst
 from lpfloop.stores.derived import scan_derived
@@ -110,7 +110,7 @@ def test_pairs_of_what_several_say(lake: Path) -> None:
             assert row.critique_id == reflected[row.parent_id].critique_id
     run = open_run(lake, RUN)
     pairs = run.scan("pairs").collect().to_dicts()
-    told = rederive(run, DerivationRequest(rule="success_vs_failure"))
+    told = rebuild_pairs(run, DerivationRequest(rule="success_vs_failure"))
     run.close()
     again = scan_derived(run_folder(lake, RUN), told.derived.name, "pairs").collect().to_dicts()
     assert sorted(again, key=str) == sorted(pairs, key=str)

@@ -49,7 +49,7 @@ def lpfloop(tmp_path, monkeypatch):
         yield call
 
 
-def test_run_stops_at_an_alarm_and_goes_on(lpfloop, tmp_path):
+def test_alarm_stops_run_then_resume(lpfloop, tmp_path):
     code, _, told = lpfloop("run", "--run", "a")
     assert code == Exit.REGRESSED
     assert "iteration 1" in told

@@ -63,7 +63,7 @@ def test_coin_at_a_quarter_of_flips(tmp_path, asked):
     assert 0 < len(questions(asked)) < len(decided) - len(flipped)
 
 
-def test_both_orders_are_asked(tmp_path):
+def test_both_orders_queried(tmp_path):
     no_noise = ("annotation.order=both", "annotation.flip_probability=0")
     with turn(job(tmp_path, *no_noise, script="foremost")) as it:
         _, found = annotated(it)
@@ -78,7 +78,7 @@ def test_both_orders_are_asked(tmp_path):
 # unreadable replies
 
 
-def test_never_read_is_no_number(tmp_path):
+def test_unread_share_is_null(tmp_path):
     with turn(job(tmp_path, script="silent")) as it:
         drafts = sample(it, it.prompts(), n=2)
         preferences = annotate(it, drafts)

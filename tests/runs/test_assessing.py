@@ -23,8 +23,8 @@ SCRIPTED = (
     "policy.engine.kind=scripted",
     "policy.engine.script=scripts:policy",
     "critic.kind=verifier",
-    "prompts.evaluated=12",
-    "prompts.deciding=12",
+    "prompts.max_test=12",
+    "prompts.max_dev=12",
     "prompts.chunk=5",
     "reward.model=none",
 )
@@ -118,7 +118,7 @@ def test_score_of_an_oracle(made):
     assert numbers(made)["true_score"][2] == found.height
 
 
-def test_assessment_changes_nothing_else(lake):
+def test_assessment_leaves_other_rows(lake):
     before = committed(lake)
     done(job(lake, name="plain"))
     assert committed(lake, "plain").items() <= before.items()
@@ -135,7 +135,7 @@ def few(tmp_path) -> str:
 
 
 def test_comparison_with_m_0(tmp_path):
-    settings = (*ALPACA, "assessment.reference=initial", "prompts.deciding=6")
+    settings = (*ALPACA, "assessment.reference=initial", "prompts.max_dev=6")
     done(job(tmp_path, *settings))
     preferences = rows(tmp_path, "preferences")
     assert preferences["preferred"].unique().to_list() == ["tie"]

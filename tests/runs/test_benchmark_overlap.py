@@ -29,7 +29,7 @@ def fates(rules: RuleFilters, texts: list[str], tests: tuple[Prompt, ...] = ()) 
     return Rules.from_config(rules).fates(train, [*train, *tests])
 
 
-def test_first_overlapping_file_is_named(tmp_path):
+def test_first_overlapping_file_reported(tmp_path):
     one = write(tmp_path / "one.jsonl", {"question": LONG, "answer": "The secret is in the box."})
     two = write(tmp_path / "two.jsonl", {"prompt": SHORT}, {"prompt": LONG}, {"prompt": "Why so?"})
     found = fates(

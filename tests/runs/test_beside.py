@@ -14,7 +14,7 @@ extends: tiny
 policy: {engine: {kind: scripted, script: "scripts:policy"}}
 critic: {engine: {kind: scripted, script: "scripts:critic"}}
 reward: {model: none}
-prompts: {source: own.jsonl, held_out_share: 0.25, per_iteration: 4, evaluated: 2, deciding: 2}
+prompts: {source: own.jsonl, held_out_share: 0.25, per_iteration: 4, max_test: 2, max_dev: 2}
 training: {min_pairs: 100000}
 recipe: {name: rlrf, n: 2, m: 0}
 assessment: {kl: false}

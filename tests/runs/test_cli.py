@@ -12,7 +12,7 @@ extends: tiny
 policy: {engine: {kind: scripted, script: "scripts:policy"}}
 critic: {engine: {kind: scripted, script: "scripts:critic"}}
 reward: {model: none}
-prompts: {per_iteration: 12, evaluated: 12, deciding: 12, chunk: 5}
+prompts: {per_iteration: 12, max_test: 12, max_dev: 12, chunk: 5}
 training: {min_pairs: 100000}
 recipe: {name: rlrf, n: 3, m: 1}
 """

@@ -24,8 +24,8 @@ EVERY = (
     "annotation.comparisons=all",
     "annotation.flip_probability=0",
     "recipe.n=4",
-    "prompts.evaluated=2",
-    "prompts.deciding=2",
+    "prompts.max_test=2",
+    "prompts.max_dev=2",
 )
 SIFTED = (*EVERY, "annotation.drop_cycles=true")
 WIDTH = 2
@@ -69,7 +69,7 @@ def test_cut_answers_in_pairs(tmp_path, kept):
     assert cut == ({True, False} if kept == "compared" else {False})
 
 
-def test_circles_make_no_pair(tmp_path):
+def test_cycles_give_no_pair(tmp_path):
     with turn(job(tmp_path, "circling", *SIFTED)) as it:
         drafts = sample(it, it.prompts(), n=4)
         preferences = annotate(it, drafts)

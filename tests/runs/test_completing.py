@@ -89,7 +89,7 @@ def test_sampling_of_each_model(tmp_path, asked):
     assert warm.policy != next(c.policy for c in found if c.model == "other")
 
 
-def test_only_a_changed_model_is_asked(tmp_path, asked):
+def test_only_changed_model_queried(tmp_path, asked):
     before = completions(job(tmp_path, pool=pool_file(tmp_path)))
     asked.clear()
     changed = MODELS.replace("temperature: 0.5", "temperature: 0.7")

@@ -14,9 +14,14 @@ SEMANTIC = (
     "recipe.n=3",
     "policy.sampling.temperature=0.5",
     "training.dpo.beta=0.3",
-    "guard=true",
+    "injection_guard=true",
 )
-OTHERS = ("critic.engine.concurrency=3", "drain_s=7", "overlap=false", "budget.judge_calls=100000")
+OTHERS = (
+    "critic.engine.concurrency=3",
+    "shutdown_timeout_s=7",
+    "overlap=false",
+    "budget.judge_calls=100000",
+)
 
 
 @pytest.fixture(scope="module")
@@ -44,12 +49,12 @@ def test_semantic_changes_are_refused(made, subtests):
     for change in (*SEMANTIC, source):
         with subtests.test(change=change):
             name = change.partition("=")[0]
-            with pytest.raises(ConfigError, match=f"(?s)config.{name}.*--fork a"):
+            with pytest.raises(ConfigError, match=f"(?s)config.{name}.*--reuse-from a"):
                 loop(lake, config=small_config(prompts, "iterations=1", change))
             assert kept(lake) == before
 
 
-def test_other_changes_go_on_and_change_nothing(made, subtests):
+def test_cosmetic_changes_allowed(made, subtests):
     lake, prompts = made
     before, rows = kept(lake), whole(lake)
     for change in OTHERS:

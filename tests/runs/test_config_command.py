@@ -50,8 +50,8 @@ def test_settings_of_a_run(lake):
     assert "seed: 7  # default 0" in text
     assert "    beta: 0.3  # default 0.1" in text
     assert "recipe:\n  name: ppo" in text
-    assert "drain_s" not in text
-    assert "drain_s: 30.0\n" in shown(lake, "r", "--defaults")
+    assert "shutdown_timeout_s" not in text
+    assert "shutdown_timeout_s: 30.0\n" in shown(lake, "r", "--defaults")
     assert shown(lake) == text
 
 
@@ -64,7 +64,7 @@ def test_who_set_what(lake, tmp_path, environ):
     for line in (
         f"  chunk: 9  # {mine}; default 64",
         "    beta: 0.2  # --set; default 0.1",
-        "drain_s: 5.0  # environment variable LPFLOOP_DRAIN_S; default 30.0",
+        "shutdown_timeout_s: 5.0  # environment variable LPFLOOP_DRAIN_S; default 30.0",
         "  max_tokens: 512  # preset own/base.yaml; default 256",
     ):
         assert line in text.splitlines()

@@ -74,7 +74,7 @@ def test_rows_are_in_the_lake(tmp_path):
     assert len((tmp_path / "out" / "train.jsonl").read_text().splitlines()) == len(ROWS)
 
 
-def test_same_again_asks_nothing(tmp_path, asked):
+def test_repeat_queries_nobody(tmp_path, asked):
     path = write(tmp_path, many())
     settings = (*SCRIPTED, "critic.attempts=1")
     first = critique(tmp_path, path, "tiny", "--json", settings=settings)

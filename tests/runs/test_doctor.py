@@ -72,7 +72,7 @@ def own(tmp_path, monkeypatch):
         "policy.engine.script=scripts:policy",
         "critic.engine.kind=scripted",
         "smoke.train=false",
-        "guard=false",
+        "injection_guard=false",
         "critic.templates=tiny",
         "critic.aspects=tiny",
     ]

@@ -153,7 +153,7 @@ def test_judge_without_a_price(lake, judge):
     assert told(lake)["spend"]["money"]["used"] == pytest.approx(judge.served * 90e-6)
 
 
-def test_failed_requests_are_not_asked_again(lake, judge):
+def test_failed_requests_not_retried(lake, judge):
     def change(reply: dict[str, Any], number: int) -> None:
         if number % 9 == 8:
             reply["choices"][0].update(finish_reason="content_filter", message=None)

@@ -30,8 +30,8 @@ SETTINGS = (
     "grading.engine.kind=scripted",
     "grading.engine.script=judges:by_figure",
     "prompts.per_iteration=6",
-    "prompts.evaluated=4",
-    "prompts.deciding=4",
+    "prompts.max_test=4",
+    "prompts.max_dev=4",
     "assessment.reference=null",
     "assessment.oracle=null",
 )
@@ -89,7 +89,7 @@ def test_equal_completions_are_graded_once(tmp_path, asked):
 
 
 def test_equal_answers_share_a_critique(tmp_path, asked):
-    guarded = ("guard=true", "critic.engine.script=scripts:exemplary_critic")
+    guarded = ("injection_guard=true", "critic.engine.script=scripts:exemplary_critic")
     with turn(job(tmp_path, *SPARING, *guarded)) as it:
         keep_prompts(it.run, "prompts", it.prompts().chunks)
         found = handle_rows(it, critique(it, held(it, *TEXTS)))

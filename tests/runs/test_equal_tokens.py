@@ -38,7 +38,7 @@ def remembered():
 
 
 BUDGET = TokenBudget(policy_tokens=40_000)
-FEW = ("prompts.evaluated=4", "prompts.deciding=4", "reward.model=tiny")
+FEW = ("prompts.max_test=4", "prompts.max_dev=4", "reward.model=tiny")
 
 
 def call(lake, *words):
@@ -99,7 +99,7 @@ def test_dev_prompts_choose_among_trials(tmp_path):
     assert {trial.figure for trial in method.trials} == {"verified"}
 
 
-def test_goes_on_and_adds_seeds(tmp_path):
+def test_resume_adds_seeds(tmp_path):
     world = TurnedWorld()
 
     def stopping(job):

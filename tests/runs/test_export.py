@@ -126,7 +126,7 @@ def test_every_table_as_it_is(export):
     assert [row["text"] for row in rows] == ["5", "6", "Ho."]
 
 
-def test_csv_cells_are_no_formulas(tmp_path, subtests):
+def test_csv_cells_escape_formulas(tmp_path, subtests):
     for text, cell in [
         ('=HYPERLINK("http://evil.example/","x")', '\'=HYPERLINK("http://evil.example/","x")'),
         ("-1+cmd|' /C calc'!A0", "'-1+cmd|' /C calc'!A0"),
@@ -157,7 +157,7 @@ def test_card(export):
         assert said in body
 
 
-def test_failed_export_leaves_nothing(lake, tmp_path, monkeypatch):
+def test_failed_export_writes_no_file(lake, tmp_path, monkeypatch):
     def fail(*_):
         raise OSError(28, "No space left on device")
 

@@ -19,7 +19,7 @@ from lpfloop.loop.run.stop import StopSignal
 
 SETTINGS = (
     "iterations=0",
-    "guard=true",
+    "injection_guard=true",
     "policy.engine.kind=scripted",
     "policy.engine.script=judges:biographer",
     "critic.model=none",
@@ -99,8 +99,10 @@ def test_statements_beyond_most(tmp_path):
     assert numbers(lake)["fact_score"] == (1.0, 2)
 
 
-def test_unread_replies_are_no_zeros(tmp_path):
-    lake = measured(tmp_path, "critic.engine.script=judges:unsure_judge", "smoke.most_unread=1")
+def test_unread_replies_not_zero(tmp_path):
+    lake = measured(
+        tmp_path, "critic.engine.script=judges:unsure_judge", "smoke.max_parse_failures=1"
+    )
     claims = rows(lake, "claims")
     assert set(claims["status"]) == {"missing"}
     assert set(claims["verdict"]) == {None}

@@ -10,7 +10,7 @@ from judges import BAD, GOOD, write_reviewed
 from world import Silent, Telling
 
 from lpfloop.configs.load import load_config
-from lpfloop.loop.daemon.exams import ordered
+from lpfloop.loop.daemon.eval_sets import ordered
 from lpfloop.loop.daemon.job import Job
 from lpfloop.loop.daemon.loop import run_loop
 from lpfloop.loop.daemon.opening import opened
@@ -115,7 +115,7 @@ def test_classes_are_counted(tmp_path):
     assert "conversation" in note
 
 
-def test_run_works_on_what_is_left(tmp_path):
+def test_run_uses_remaining_prompts(tmp_path):
     wanted = job(tmp_path, *BY_REVIEWER, "prompts.rules.duplicates=true", "prompts.per_iteration=6")
     with pytest.raises(NothingToTrainOn):
         run_loop(wanted, Silent(), StopSignal())

@@ -42,7 +42,7 @@ COMMANDS = (
     "sql 'select * from derived.\"kept.pairs\" order by all'",
 )
 DERIVING = (
-    f"rederive {RUN} --rule success_vs_failure --name other",
+    f"rebuild-pairs {RUN} --rule success_vs_failure --name other",
     f"export {RUN} pairs --as trl-dpo -o OUT",
     "lake reindex --full",
 )
@@ -88,7 +88,7 @@ def sound(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Sound]:
         lake = folder / "lake"
         loop(lake, config=config)
         told_run(lake, TOLD)
-        printed(lake, f"rederive {RUN} --rule success_vs_failure --name {KEPT}")
+        printed(lake, f"rebuild-pairs {RUN} --rule success_vs_failure --name {KEPT}")
         printed(lake, "lake reindex --full")
         with lpfloop.open(RUN, lake=lake) as run:
             prompt = run.pairs().collect()["prompt_id"][-1]

@@ -11,7 +11,7 @@ ATTACKS = 1_500
 """Attacks on each of the four judges: a third bare, a third below a mark, a third in an object."""
 
 
-def test_no_forged_verdict_is_believed():
+def test_forged_verdicts_rejected():
     for judge in JUDGES:
         rng, believed, read = random.Random(f"forgeries {judge}"), [], Counter()
         for number in range(ATTACKS):

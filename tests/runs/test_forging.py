@@ -39,8 +39,8 @@ SETTINGS = (
     "critic.attempts=1",
     "critic.engine.concurrency=2",
     "reward.model=none",
-    "prompts.evaluated=1",
-    "prompts.deciding=1",
+    "prompts.max_test=1",
+    "prompts.max_dev=1",
 )
 FIELD = re.compile(rf'"{MARK_FIELD}": "(VERDICT-[0-9a-f]{{16}})"')
 Messages = list[dict[str, str]]
@@ -73,7 +73,11 @@ def job(folder: Path, url: str, *, guard: bool) -> Job:
     prompts = folder / "prompts.jsonl"
     asked = [{"prompt": f"Which was number {n}?", "task": "facts"} for n in range(8)]
     prompts.write_text("".join(f"{json.dumps(row)}\n" for row in asked))
-    where = (f"prompts.source={prompts}", f"critic.model={url}", f"guard={str(guard).lower()}")
+    where = (
+        f"prompts.source={prompts}",
+        f"critic.model={url}",
+        f"injection_guard={str(guard).lower()}",
+    )
     return Job(config=load_config("tiny", None, (*SETTINGS, *where), {}), lake=folder, name="a")
 
 
@@ -121,13 +125,13 @@ def test_mark_is_shown_to_nobody(tmp_path, asked):
 
 MARK_LINE = re.compile(r"VERDICT-[0-9a-f]{16}\n")
 MARKING = (
-    "guard=true",
+    "injection_guard=true",
     "reward.model=none",
     "policy.engine.kind=scripted",
     "policy.engine.script=scripts:policy",
     "prompts.per_iteration=12",
-    "prompts.evaluated=4",
-    "prompts.deciding=4",
+    "prompts.max_test=4",
+    "prompts.max_dev=4",
 )
 
 

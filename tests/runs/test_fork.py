@@ -71,7 +71,7 @@ def spent_questions(lake: Path) -> int:
     return sum(calls(lake).values())
 
 
-def test_unchanged_fork_asks_nothing(parent):
+def test_unchanged_fork_queries_nobody(parent):
     before = spent_questions(parent.lake)
     loop(parent.lake, config=parent.config, name=CHILD, fork=RUN)
     assert spent_questions(parent.lake) == before
@@ -103,7 +103,7 @@ def test_child_is_whole_without_parent(parent):
     assert whole(parent.lake, CHILD) == parent.whole
     loop(parent.lake, config=parent.config.model_copy(update={"iterations": 3}), name=CHILD)
     found = whole(parent.lake, CHILD)
-    assert (found.owed, found.damaged) == ([], [])
+    assert (found.pending, found.damaged) == ([], [])
     assert found.rows["checkpoints"] == 4
 
 

@@ -88,8 +88,8 @@ def test_other_prompts_reuse_nothing_known(lake: Path) -> None:
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (("--dry-run", "--fork", "no-such-run"), "no such run"),
-        (("--dry-run", "--fork", RUN, "--run", RUN), "exists already"),
+        (("--dry-run", "--reuse-from", "no-such-run"), "no such run"),
+        (("--dry-run", "--reuse-from", RUN, "--run", RUN), "exists already"),
         (("--dry-run", "--detach"), "--detach"),
         (("--seeds", "3"), "--seeds"),
         (("--seeds", "3", "--dry-run"), "--seeds"),

@@ -25,8 +25,8 @@ SETTINGS = (
     "grading.model=tiny",
     "grading.engine.kind=scripted",
     "prompts.per_iteration=30",
-    "prompts.evaluated=6",
-    "prompts.deciding=6",
+    "prompts.max_test=6",
+    "prompts.max_dev=6",
     "prompts.chunk=12",
     "assessment.reference=null",
     "assessment.oracle=null",
@@ -94,7 +94,7 @@ def test_overall_critique(tmp_path, asked):
 # unreadable replies
 
 
-def test_unread_is_asked_again(tmp_path, asked):
+def test_unread_reply_retried(tmp_path, asked):
     with turn(job(tmp_path, "grading.attempts=6", script="unsure_grader")) as it:
         texts, found = graded(it)
         retries = sum(stage.totals.get("retries", 0) for stage in it.run.store.journal.stages())
@@ -109,7 +109,7 @@ def test_unread_is_asked_again(tmp_path, asked):
             assert row.rating == rating_of(texts[row.candidate_id].text, 5)
 
 
-def test_never_read_is_no_number(tmp_path):
+def test_unread_share_is_null(tmp_path):
     with turn(job(tmp_path, script="silent")) as it:
         _, found = graded(it)
         totals = [stage.totals for stage in it.run.store.journal.stages()]

@@ -78,7 +78,7 @@ def judged(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_what_comes_first(judged):
+def test_precedence(judged):
     found = order(judged)
     # Two critics contradict each other on one answer of prompt 3, and the reward the critic.
     assert found[0] == (candidate_id(3, 1),)

@@ -122,7 +122,7 @@ def heal(finished: Finished, folder: Path, place: Path, kind: Callable[[Path], N
         assert whole(lake) == finished.longer
 
 
-def test_damage_is_named_and_heals(finished, tmp_path, subtests):
+def test_damage_reported_then_healed(finished, tmp_path, subtests):
     for number, place in enumerate(one_of_each_kind(finished.lake)[::3]):
         with subtests.test(place=str(place)):
             heal(finished, tmp_path, place, DAMAGES[number % len(DAMAGES)])
@@ -176,6 +176,6 @@ def test_other_answers_are_refused_and_redone(tmp_path):
             loop(tmp_path, config=config)
         mend(tmp_path, config=config, redo=True)
     after = whole(tmp_path)
-    assert (after.owed, after.damaged, after.repeated) == ([], [], [])
+    assert (after.pending, after.damaged, after.repeated) == ([], [], [])
     assert after.units == before.units
     assert after.digest != before.digest

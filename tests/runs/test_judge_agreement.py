@@ -61,7 +61,7 @@ def values(agreement, *names):
     return [None if (e := getattr(agreement, name)) is None else e.value for name in names]
 
 
-def test_judge_beside_people(tmp_path):
+def test_judge_compared_with_people(tmp_path):
     told = found(tmp_path, second="claude")
     gpt, claude = told["all", "gpt"], told["all", "claude"]
     assert values(gpt, "person", "majority", "second") == [0.5, 0.5, 0.5]

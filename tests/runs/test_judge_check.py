@@ -56,7 +56,7 @@ def test_table_and_document(tmp_path):
     assert {each["kind"] for each in json.loads(named.stdout)["annotators"]} == {"people"}
 
 
-def test_run_beside_the_people_of_a_file(tmp_path):
+def test_run_and_file_of_people(tmp_path):
     lake = tmp_path / "lake"
     rows = [alpaca("gpt", 1), alpaca("gpt", 2, instruction="Again.", input="this")]
     words = ["import", str(write(tmp_path / "judged.json", rows)), "--as", "alpacafarm"]

@@ -13,7 +13,7 @@ extends: tiny
 policy: {engine: {kind: scripted, script: "scripts:policy"}}
 critic: {engine: {kind: scripted, script: "scripts:critic"}}
 reward: {model: none}
-prompts: {per_iteration: 12, evaluated: 4, deciding: 4, chunk: 5}
+prompts: {per_iteration: 12, max_test: 4, max_dev: 4, chunk: 5}
 training: {min_pairs: 100000}
 recipe: {name: rlrf, n: 3, m: 1}
 """
@@ -46,7 +46,7 @@ def candidates(lake):
     return sorted((lake / "runs/a/files/candidates").glob("*.parquet"))
 
 
-def test_damage_is_named_and_repaired(lake):
+def test_damage_reported_then_repaired(lake):
     options = ["--deep"]
     before = invoke("lake", "digest", "a", "--lake", lake).stdout
     whole = invoke("lake", "verify", "a", "--lake", lake, *options)

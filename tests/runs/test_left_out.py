@@ -130,20 +130,20 @@ def test_numbers_of_any_type(tmp_path, load):
 
 
 @pytest.mark.parametrize("score", ["N/A", "4/5", True, [8], {"value": 8}, "8,5"])
-def test_scores_that_are_no_numbers(score, file, load):
+def test_non_numeric_scores(score, file, load):
     asked = {"prompt": "a", "response": "x"}
     done, rows = load(file({**asked, "score": score}, {**asked, "score": " 8.5 "}))
     assert [row["score"] for row in rows("rewards")] == [8.5]
     assert done.notes.unused.counts == {"score [not a number]": 1}
 
 
-def test_pair_scores_that_are_no_numbers(file, load):
+def test_non_numeric_pair_scores(file, load):
     done, rows = load(file({**GOOD, "metadata": {"score_chosen": "best", "score_rejected": "3"}}))
     assert [row["rejected_reward"] for row in rows("pairs")] == [3]
     assert done.notes.unused.counts == {"metadata.score_chosen [not a number]": 1}
 
 
-def test_dates_are_no_scores(tmp_path, load):
+def test_dates_not_read_as_scores(tmp_path, load):
     path = tmp_path / "t.parquet"
     day = dt.date(2026, 5, 1)
     pq.write_table(pa.Table.from_pylist([{"prompt": "a", "response": "x", "score": day}]), path)
@@ -163,7 +163,7 @@ def test_labels(label, right, file, load):
     assert bool(done.notes.unused.counts) == (right is None)
 
 
-def test_ratings_that_are_no_numbers_are_counted(file, load):
+def test_non_numeric_ratings_counted(file, load):
     done, _ = load(file({"prompt": "a", "response": "x", "ratings": {"A": "N/A", "B": 1}}))
     assert done.notes.unused.counts == {"ratings.A [not a number]": 1}
 

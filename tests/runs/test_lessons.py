@@ -20,8 +20,8 @@ SCRIPTED = (
     "policy.engine.script=scripts:able_policy",
     "critic.engine.script=scripts:spoiling_teacher",
     "prompts.per_iteration=24",
-    "prompts.evaluated=6",
-    "prompts.deciding=6",
+    "prompts.max_test=6",
+    "prompts.max_dev=6",
     "prompts.chunk=10",
     "training.min_pairs=1000000",
 )
@@ -137,7 +137,7 @@ def stopped(job: Job) -> None:
     run_loop(job, Stopping(stop, after=12), stop)
 
 
-def test_stopped_preparation_goes_on(tmp_path):
+def test_resume_stopped_preparation(tmp_path):
     turned = list[str]()
 
     def turn(job: Job) -> None:

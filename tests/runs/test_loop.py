@@ -17,12 +17,12 @@ from world import write_prompts
 from lpfloop.configs.load import load_config
 from lpfloop.loop.cli.display import PlainReporter
 from lpfloop.loop.daemon import iterations
-from lpfloop.loop.daemon.exams import examine
+from lpfloop.loop.daemon.eval_sets import evaluate_sets
 from lpfloop.loop.daemon.loop import Job, run_loop
 from lpfloop.loop.lake.query.runs import open_run
 from lpfloop.loop.lake.query.tables import rows
 from lpfloop.loop.run.outcomes import NothingToTrainOn
-from lpfloop.loop.run.reporter import Advance
+from lpfloop.loop.run.reporter import UnitStats
 from lpfloop.loop.run.stop import Stopped, StopSignal
 from lpfloop.stores.frames import frame_rows
 from lpfloop.stores.lake import RunReader, RunWriter, run_folder
@@ -36,8 +36,8 @@ SCRIPTED = (
     "reward.model=none",
     "prompts.held_out_share=0.25",
     "prompts.per_iteration=12",
-    "prompts.evaluated=4",
-    "prompts.deciding=4",
+    "prompts.max_test=4",
+    "prompts.max_dev=4",
     "prompts.chunk=5",
     "recipe.n=3",
     "training.min_pairs=1000000",
@@ -83,7 +83,7 @@ class Watcher:
     def begin(self, iteration: int, stage: str, *, planned: int, done: int) -> None:
         self.stage = stage
 
-    def advance(self, iteration: int, stage: str, advance: Advance) -> None:
+    def advance(self, iteration: int, stage: str, advance: UnitStats) -> None:
         self.commits += 1
         self.rows[self.stage] += advance.rows
         if self._stop is not None and self.commits == self._after:
@@ -116,7 +116,9 @@ def test_stage_asked_for_twice(job, tmp_path, monkeypatch):
 
     plain_flush = RunWriter.flush
     monkeypatch.setattr(RunWriter, "flush", flush)
-    monkeypatch.setattr(iterations, "examine", lambda *args: (examine(*args), examine(*args))[1])
+    monkeypatch.setattr(
+        iterations, "examine", lambda *args: (evaluate_sets(*args), evaluate_sets(*args))[1]
+    )
     with pytest.raises(NothingToTrainOn):
         run_loop(job(tmp_path), PlainReporter(Console(file=io.StringIO())), StopSignal())
 
@@ -146,7 +148,7 @@ def test_an_iteration(plain):
     run.close()
 
 
-def test_unread_replies_are_asked_again(job, tmp_path):
+def test_unread_replies_retried(job, tmp_path):
     finish(job(tmp_path, "critic.attempts=3"))
     run = open_run(tmp_path, "a")
     critiques = run.scan("critiques").collect()

@@ -1,4 +1,4 @@
-"""Several named sets of held-out prompts: each is a separate exam; all of them judge a run."""
+"""Several named sets of held-out prompts: each is a separate eval set; all of them judge a run."""
 
 import json
 from functools import partial
@@ -33,7 +33,7 @@ def sets_in(folder: Path) -> RunConfig:
 
     sets = f"{{sums: {write('sums', SUMS)}, pets: {write('pets', PETS)}}}"
     own = (f"prompts.source={write('train', TRAINED)}", f"prompts.held_out={sets}")
-    few = ("prompts.evaluated=4", "prompts.dev_share=0", "iterations=1")
+    few = ("prompts.max_test=4", "prompts.dev_share=0", "iterations=1")
     none = ("assessment.oracle=null", "assessment.reference=null", "assessment.kl=false")
     return load_config("tiny", "rlrf", (*SMALL, *own, *few, *none), {})
 
@@ -41,7 +41,7 @@ def sets_in(folder: Path) -> RunConfig:
 @pytest.fixture(scope="module")
 def lake(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A lake with a run on both sets."""
-    folder = tmp_path_factory.mktemp("exams")
+    folder = tmp_path_factory.mktemp("eval_sets")
     with stand_ins(folder):
         loop(folder, config=sets_in(folder))
     return folder
@@ -56,18 +56,19 @@ def test_each_set_has_its_name(lake: Path) -> None:
     run.close()
     measured = set(numbers["benchmark"]) - {"drafts", "style"}
     assert measured == {"held-out:sums", "held-out:pets"}
-    exams = dict(prompts.select("prompt_id", "exam").iter_rows())
+    eval_sets = dict(prompts.select("prompt_id", "eval_set").iter_rows())
     assert {
-        (b, f"held-out:{exams[p]}") for b, p in scores.select("benchmark", "prompt_id").iter_rows()
+        (b, f"held-out:{eval_sets[p]}")
+        for b, p in scores.select("benchmark", "prompt_id").iter_rows()
     } == {(name, name) for name in measured}
-    assert set(prompts.filter(pl.col("split") == "train")["exam"]) == {None}
+    assert set(prompts.filter(pl.col("split") == "train")["eval_set"]) == {None}
     for turn in told:
         assert turn["metrics"] == {}
-        assert {name: of["mean_length"]["n"] for name, of in turn["exams"].items()} == {
+        assert {name: of["mean_length"]["n"] for name, of in turn["eval_sets"].items()} == {
             "sums": 4,
             "pets": 4,
         }
-        assert "math_accuracy" in turn["exams"]["sums"]
+        assert "math_accuracy" in turn["eval_sets"]["sums"]
 
 
 def test_results_of_all_and_each(lake: Path) -> None:
@@ -78,13 +79,13 @@ def test_results_of_all_and_each(lake: Path) -> None:
     run.close()
     length = {row.name: row.n for row in every.rows if row.figure == "mean_length"}
     assert length == {"": 8, "pets": 4, "sums": 4, "math": 4, "general": 4}
-    assert {row.scope for row in every.rows} == {"all", "exam", "task"}
+    assert {row.scope for row in every.rows} == {"all", "eval_set", "task"}
     assert (alone.split, {row.n for row in alone.rows if row.figure == "mean_length"}) == (
         "held-out:sums",
         {4},
     )
     assert best.standings[0].n == 4, "the sums are verified, wherever they lie"
-    by_set = {row.name for row in told.iterations[0].rows if row.scope == "exam"}
+    by_set = {row.name for row in told.iterations[0].rows if row.scope == "eval_set"}
     assert by_set == {"pets", "sums"}
 
 

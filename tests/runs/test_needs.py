@@ -23,7 +23,7 @@ SCRIPTED = (
     "policy.engine={kind: scripted, script: 'scripts:policy'}",
     "critic.engine={kind: scripted, script: 'scripts:critic'}",
     "assessment.kl=false",
-    "prompts={per_iteration: 8, evaluated: 4, deciding: 4, chunk: 5}",
+    "prompts={per_iteration: 8, max_test: 4, max_dev: 4, chunk: 5}",
     "training.min_pairs=100000",
 )
 

@@ -25,8 +25,8 @@ SCRIPTED = (
     "--set=reward.model=none",
     "--set=assessment.kl=false",
     "--set=prompts.per_iteration=6",
-    "--set=prompts.evaluated=4",
-    "--set=prompts.deciding=4",
+    "--set=prompts.max_test=4",
+    "--set=prompts.max_dev=4",
     "--set=prompts.chunk=5",
     "--set=training.min_pairs=100000",
 )

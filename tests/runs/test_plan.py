@@ -43,7 +43,7 @@ QUICK = (
 
 
 def config_of(name: str, *more: str) -> RunConfig:
-    limits = ("prompts.per_iteration=8", "prompts.evaluated=4", "prompts.deciding=4")
+    limits = ("prompts.per_iteration=8", "prompts.max_test=4", "prompts.max_dev=4")
     rewarded = ("reward.model=none",) if name == "rlrf" else ()
     return load_config("tiny", name, (*QUICK, *limits, *rewarded, *more), {})
 
@@ -110,7 +110,7 @@ def test_answers_of_initial_are_planned_once(tmp_path: Path, prompts: list[Promp
     assert any(stage.startswith("compare:") for _, stage in places)
 
 
-def test_only_alike_iterations_are_told_as_such(tmp_path: Path, prompts: list[Prompt]) -> None:
+def test_only_equal_iterations_folded(tmp_path: Path, prompts: list[Prompt]) -> None:
     for train, alike in [
         ("dpo", "iterations 2 to 4 do what iteration 1 does"),
         ("[rs, dpo]", "iterations 3 to 4 do what iteration 2 does"),
@@ -205,7 +205,7 @@ def test_run_keeps_its_plan(tmp_path: Path) -> None:
     assert json.loads(invoke("status", "a", "--lake", tmp_path, "--json").stdout)["plan"]["head"]
 
 
-def test_verifier_is_named(tmp_path: Path, subtests) -> None:
+def test_verifier_shown_in_plan(tmp_path: Path, subtests) -> None:
     own = tmp_path / "own.py"
     own.write_text("def rate(prompt, answer):\n    return 1.0\n")
     asked = [

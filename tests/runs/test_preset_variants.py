@@ -27,7 +27,7 @@ def test_a_variant_that_a_world_lacks():
 
 def test_smol_is_annotated_by_its_verifier(tmp_path):
     scripted = ("model=tiny", "engine.kind=scripted", "engine.script=scripts:policy")
-    small = ("per_iteration=40", "evaluated=4", "deciding=4")
+    small = ("per_iteration=40", "max_test=4", "max_dev=4")
     settings = [f"policy.{s}" for s in scripted] + [f"prompts.{s}" for s in small]
     words = ["run", "--config", "smol", "--variant", "dpo", "--run", "a", "--lake", str(tmp_path)]
     for setting in (*settings, "training.min_pairs=1000000", "assessment.kl=false"):

@@ -25,8 +25,8 @@ SCRIPTED = (
     "policy.engine.kind=scripted",
     "policy.engine.script=scripts:probed_policy",
     "critic.kind=verifier",
-    "prompts.evaluated=3",
-    "prompts.deciding=3",
+    "prompts.max_test=3",
+    "prompts.max_dev=3",
     "prompts.chunk=4",
     "reward.model=none",
 )

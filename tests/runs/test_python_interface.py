@@ -55,4 +55,4 @@ def test_table_exported_and_imported(run, tmp_path):
     with lpfloop.import_files(file, name="again", lake=tmp_path / "lake") as again:
         assert again.pairs().collect().height == 1
     with pytest.raises(ValueError, match="no such"):
-        lpfloop.rederive(run, rule="no-such-rule")
+        lpfloop.rebuild_pairs(run, rule="no-such-rule")

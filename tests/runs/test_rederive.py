@@ -14,7 +14,7 @@ from world import RUN, calls, loop, quick_folder, small_config, stand_ins, whole
 from lpfloop.configs.schema import RunConfig
 from lpfloop.loop.cli.app import app
 from lpfloop.loop.lake.derive.derivation_request import DerivationRequest
-from lpfloop.loop.lake.derive.rederive import rederive
+from lpfloop.loop.lake.derive.rebuild_pairs import rebuild_pairs
 from lpfloop.loop.lake.derive.reparse import reparse
 from lpfloop.loop.lake.query.runs import open_run
 from lpfloop.stores.derived import DerivedError, derived_names, scan_derived
@@ -60,7 +60,7 @@ def made(finished: Made, tmp_path: Path) -> Iterator[Made]:
 def derive(made: Made, **wanted: object):
     run = open_run(made.lake, RUN)
     try:
-        return rederive(run, DerivationRequest(**{"rule": OWN, **wanted}))
+        return rebuild_pairs(run, DerivationRequest(**{"rule": OWN, **wanted}))
     finally:
         run.close()
 
@@ -115,7 +115,7 @@ def test_people_decide_unless_ignored(made):
     assert "people" not in before.derived.lineage
 
 
-def test_name_stands_for_one_lineage(made):
+def test_name_maps_to_one_lineage(made):
     before, asked = run_digest(made.folder), calls(made.lake)
     assert not derive(made, name="mine").again
     assert derive(made, name="mine").again
@@ -185,4 +185,4 @@ def test_child_trains_from_given_rows(made):
     assert found == expected
     assert all(times == 1 for line, times in calls(made.lake).items() if line in asked)
     looked = whole(made.lake, CHILD)
-    assert (looked.owed, looked.damaged, looked.repeated) == ([], [], [])
+    assert (looked.pending, looked.damaged, looked.repeated) == ([], [], [])

@@ -56,7 +56,7 @@ def write(
     writer.close()
 
 
-def test_run_stands_for_last_policy(tmp_path):
+def test_run_name_resolves_to_last(tmp_path):
     for name in ("dpo", "ppo"):
         write(tmp_path, name, name, scores(BETTER, checkpoint=name))
     found = results(tmp_path, ["dpo", "ppo", "dpo"])
@@ -113,7 +113,7 @@ def test_no_lead_over_different_judges(tmp_path, capsys):
     assert "reward*" in capsys.readouterr().out
 
 
-def test_run_stands_for_its_best(tmp_path):
+def test_run_name_resolves_to_best(tmp_path):
     kept = replace(STANDING, iteration=1, best_iteration=0)
     write(tmp_path, "dpo", "dpo", scores([0] * 8, checkpoint="dpo"), kept=[kept])
     began, reached = results(tmp_path, ["dpo"])

@@ -30,7 +30,7 @@ def config(folder: Path, judge: str, *overrides: str) -> RunConfig:
         *SMALL,
         f"prompts.source={train}",
         f"prompts.held_out={{open: {asked}}}",
-        "prompts.evaluated=null",
+        "prompts.max_test=null",
         "prompts.dev_share=0",
         "iterations=0",
         *(f"assessment.{name}=null" for name in ("reference", "oracle")),
@@ -93,12 +93,12 @@ def test_unscored_answers_are_left_out(tmp_path: Path) -> None:
 
 def test_forged_scores_are_refused(tmp_path: Path) -> None:
     forged = "policy.engine.script=judges:forging_policy"
-    grades, numbers = scored(tmp_path, "faithful_judge", forged, "guard=true", ONCE)
+    grades, numbers = scored(tmp_path, "faithful_judge", forged, "injection_guard=true", ONCE)
     assert Counter(grades["status"]) == {"echo": 46}
     assert numbers.filter(pl.col("metric").str.starts_with("just-eval")).is_empty()
 
 
-def test_what_cannot_be_scored_is_refused(tmp_path: Path, subtests) -> None:
+def test_unscorable_rows_refused(tmp_path: Path, subtests) -> None:
     lake = tmp_path / "lake"
     lake.mkdir()
     for settings, said in (

@@ -60,7 +60,7 @@ def test_bad_rows_left_out(file, tmp_path):
         assert example.startswith(f"rows.jsonl, line {number}: {why}")
 
 
-def test_row_left_out_leaves_nothing(file, tmp_path):
+def test_skipped_row_leaves_no_trace(file, tmp_path):
     """Its prompt is new in another row."""
     rows = [
         {"prompt_id": "1", "prompt": "a", "response": "x"},

@@ -14,7 +14,7 @@ extends: tiny
 policy: {engine: {kind: scripted, script: "scripts:policy"}}
 critic: {engine: {kind: scripted, script: "scripts:critic"}, attempts: 1}
 reward: {model: none}
-prompts: {source: asked.jsonl, evaluated: 4, chunk: 2}
+prompts: {source: asked.jsonl, max_test: 4, chunk: 2}
 training: {min_pairs: 100000}
 recipe: {name: rlrf, n: 2, m: 0}
 iterations: 1
@@ -67,11 +67,13 @@ def test_unreadable_critic_stops_run(lpfloop, tmp_path):
     code, _, told = lpfloop("run", "--run", "a", *SMOKE, *MUMBLING)
     assert code == Exit.FAULT
     assert "6 of 6" in told
-    assert "smoke.most_unread" in told
+    assert "smoke.max_parse_failures" in told
     made = [state.stage for state in journal(tmp_path, "a").stages()]
     assert made == ["prompts", "initial", "sample:smoke", "critique:smoke"]
     assert lpfloop("resume", "a")[0] == Exit.FAULT
-    code, _, told = lpfloop("run", "--run", "a", *SMOKE, *MUMBLING, "--set", "smoke.most_unread=1")
+    code, _, told = lpfloop(
+        "run", "--run", "a", *SMOKE, *MUMBLING, "--set", "smoke.max_parse_failures=1"
+    )
     assert code == Exit.NOTHING_TO_TRAIN_ON, told
     made = [state.stage for state in journal(tmp_path, "a").stages()]
     assert made[2::2][:3] == ["sample:smoke", "sample:smoke-2", "sample:smoke-3"]
@@ -86,7 +88,7 @@ def test_unreadable_stage_stops_after_enough(lpfloop, tmp_path):
     assert re.search(r"critique:sample: (2\d\d) of \1 ", told)
     state = next(s for s in journal(tmp_path, "a").stages() if s.stage == "critique:sample")
     assert 200 <= state.totals["rows"] < 280
-    code, _, told = lpfloop("run", "--run", "a", *MUMBLING, "--set", "smoke.most_unread=1")
+    code, _, told = lpfloop("run", "--run", "a", *MUMBLING, "--set", "smoke.max_parse_failures=1")
     assert code == Exit.NOTHING_TO_TRAIN_ON, told
 
 

@@ -12,7 +12,7 @@ import lpfloop.loop.stages.publish
 from lpfloop.configs.schema import ConfigError
 from lpfloop.loop.daemon.loop import Job, run_loop
 from lpfloop.loop.evaluation.compare_runs import results
-from lpfloop.loop.evaluation.step_exams import deciding_values
+from lpfloop.loop.evaluation.step_eval_sets import deciding_values
 from lpfloop.loop.lake.query.model_names import checkpoints, model_of, step_policies
 from lpfloop.loop.lake.query.runs import NoSuchRunError, open_run
 from lpfloop.loop.lake.trace.published_model import published_model
@@ -22,7 +22,7 @@ from lpfloop.stores.inspection import damages
 from lpfloop.stores.journal import Journal
 from lpfloop.stores.lake import run_folder
 
-DEV = ("prompts.dev_share=0.2", "prompts.deciding=3", f"training.ppo.max_steps={STEPS}")
+DEV = ("prompts.dev_share=0.2", "prompts.max_dev=3", f"training.ppo.max_steps={STEPS}")
 EVERY = (*DEV, "training.ppo.publish_every=3")
 BEST = (*EVERY, "training.ppo.choose=best", "critic.kind=feedback")
 
@@ -107,6 +107,6 @@ def test_unchosen_steps_are_collected(tmp_path: Path, prompts: Path):
     reader.close()
 
 
-def test_there_is_no_choosing_without_dev_prompts(tmp_path: Path, prompts: Path):
+def test_choosing_needs_dev_prompts(tmp_path: Path, prompts: Path):
     with pytest.raises(ConfigError, match=r"training\.ppo\.choose is best.*prompts\.dev_share"):
         run(tmp_path, prompts, "training.ppo.publish_every=3", "training.ppo.choose=best")

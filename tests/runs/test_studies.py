@@ -62,7 +62,7 @@ def write_end(job, end="done: 1 iterations"):
         journal.record("end", end)
 
 
-def test_stopped_study_goes_on(tmp_path):
+def test_resume_stopped_study(tmp_path):
     one = ("iterations=1",)
     first = StudyArm(name="first", recipe="rlrf", settings=one)
     other = StudyArm(name="other", recipe="reward-only", settings=one, fork="first")

@@ -21,7 +21,7 @@ def test_cost_of_a_policy(tmp_path):
     points = course(tmp_path).points
     assert [point.policy.name for point in points] == ["M_0", "M_1", "M_2"]
     assert [point.score("verified") for point in points] == [0.2, 0.5, 0.6]
-    assert points[0].cost == TokenCost(), "exams and the smoke test do not count"
+    assert points[0].cost == TokenCost(), "eval sets and the smoke test do not count"
     one, two = points[1].cost, points[2].cost
     assert (one.policy_tokens, one.judge_tokens, one.judge_calls) == (900, 300, 30)
     assert (two.policy_tokens, two.judge_tokens, two.judge_calls) == (1000, 300, 30)

@@ -27,7 +27,7 @@ def refused(settings: tuple[str, ...]) -> str:
     return str(error.value)
 
 
-def test_run_is_refused_and_leaves_nothing(tmp_path: Path) -> None:
+def test_refused_run_writes_no_file(tmp_path: Path) -> None:
     for settings, more, told in [
         (QLORA, ["--dry-run"], "GPU"),
         ((LORA, "training.lora.targets=[q_proj, wo]"), [], "'wo'"),
@@ -39,7 +39,7 @@ def test_run_is_refused_and_leaves_nothing(tmp_path: Path) -> None:
         assert not lake.exists()
 
 
-def test_missing_package_is_named(gpu: None) -> None:
+def test_missing_package_reported(gpu: None) -> None:
     for settings, package in [
         (QLORA, "bitsandbytes"),
         (("training.liger=true",), "liger-kernel"),

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from lpfloop.loop.lake.derive.derivation_request import DerivationRequest
-from lpfloop.loop.lake.derive.rederive import rederive
+from lpfloop.loop.lake.derive.rebuild_pairs import rebuild_pairs
 from lpfloop.loop.lake.exports.export import Export, export_table
 from lpfloop.loop.lake.imports.import_files import Import, import_files
 from lpfloop.loop.lake.query.runs import open_run
@@ -189,7 +189,7 @@ def test_grades_are_binarised(lake, write, subtests):
         ("overall", "m-4", {"m-1", "m-2"}),
     ):
         with subtests.test(rule=rule):
-            told = rederive(run, DerivationRequest(rule=rule)).derived
+            told = rebuild_pairs(run, DerivationRequest(rule=rule)).derived
             (pair,) = scan_derived(run.folder, told.name, "pairs").collect().to_dicts()
             receipts = scan_derived(run.folder, told.name, "receipts").collect().to_dicts()
             assert (pair["rule"], models[pair["chosen_id"]]) == (rule, chosen)
@@ -210,7 +210,7 @@ def test_published_sample_goes_round(shared_data, lake, tmp_path):
     assert {r["outcome"]: r["count"] for r in stored(lake, "receipts")} == {"kept": 600}
 
     run = open_run(lake, "uf")
-    told = rederive(run, DerivationRequest(rule="overall", name="overall")).derived
+    told = rebuild_pairs(run, DerivationRequest(rule="overall", name="overall")).derived
     run.close()
     given = [json.loads(line) for line in sample.read_text().splitlines()]
     decided = [

@@ -33,7 +33,7 @@ def scores():
     return pl.DataFrame(every, infer_schema_length=None)
 
 
-def test_undecided_has_no_verified_value(scores):
+def test_undecided_is_unverified(scores):
     measured = scores["metric"].unique().to_list()
     found = values_of(scores.lazy(), VERIFIED, measured)
     assert len(found[0]) == 6

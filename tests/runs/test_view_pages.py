@@ -116,7 +116,7 @@ def test_unreadable_run_hides_no_other(tmp_path, configuration):
     assert "lpfloop lake" in broken.text
 
 
-def test_asking_changes_nothing(lake, client):
+def test_reading_leaves_lake_unchanged(lake, client):
     def files() -> dict[str, bytes]:
         names = (path for path in lake.rglob("*") if path.is_file() and "-shm" not in path.name)
         return {str(path): path.read_bytes() for path in names}

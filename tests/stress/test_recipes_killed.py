@@ -91,7 +91,7 @@ def test_killed_in_any_stage(tmp_path: Path, name: str) -> None:
         wanted = [at for at in noted_places if at.iteration and at.stage in stages]
         met = {(at.iteration, at.stage) for at in wanted}
         assert met == {(n, stage) for n in (1, 2) for stage in stages}
-        assert not seen(straight).owed
+        assert not seen(straight).pending
         # A filter of several units has a receipt for each, and these may be equal.
         assert set(seen(straight).repeated) <= {"receipts"}
         suffer(folder, config, wanted, seen(straight))

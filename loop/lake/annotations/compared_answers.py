@@ -82,8 +82,8 @@ def paired_answers(
     derived.check()
     if "pairs" not in derived.tables:
         raise DerivedError(
-            f"derived table {table} of run {run.folder.name} holds no pairs; `lpfloop rederive "
-            f"{run_argument(run.folder)} --rule RULE` makes some"
+            f"derived table {table} of run {run.folder.name} holds no pairs; `lpfloop "
+            f"rebuild-pairs {run_argument(run.folder)} --rule RULE` makes some"
         )
     pairs = derived.scan("pairs").collect().sort("prompt_id", "rank", maintain_order=True)
     prompts = run.scan("prompts").unique("prompt_id", maintain_order=True).collect()

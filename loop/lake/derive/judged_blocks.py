@@ -58,9 +58,9 @@ def _hindrance(run: RunReader, iteration: int) -> str | None:
     if not judging:
         whole = ", ".join(str(n) for n in sorted({s.iteration for s in run.journal.stages()}))
         return f"has no judged candidates; the run has iterations {whole}"
-    owed = sum(state.planned - state.done for state in judging)
+    pending = sum(state.planned - state.done for state in judging)
     names = {state.stage for state in states}
-    if owed or (names & CHUNKED and not names & MADE):
+    if pending or (names & CHUNKED and not names & MADE):
         return f"is not finished; `lpfloop resume {run_argument(run.folder)}` continues it"
     return None
 

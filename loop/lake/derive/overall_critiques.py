@@ -41,7 +41,7 @@ class OverallCritiques:
     def lineage(self) -> dict[str, Json]:
         """The sources and the way of the derivation."""
         return {
-            "verb": "rederive",
+            "verb": "rebuild-pairs",
             "run": self.run.folder.name,
             "table": TABLES[Demonstration],
             "rule": GRADED_CRITIQUE,

@@ -3,7 +3,7 @@
 The questions are built again, as the run asked them: the parsed result of a reply depends on the
 texts that it is about, and in a guarded run on the nonce that follows from them.
 No model is called and the run does not change: the result is a derived table of critiques, from
-which `lpfloop rederive --derived NAME` makes pairs. Critiques that were not a reply of the
+which `lpfloop rebuild-pairs --derived NAME` makes pairs. Critiques that were not a reply of the
 feedback model, such as a verifier's verdict or an annotation, are copied unchanged.
 """
 
@@ -172,7 +172,7 @@ def reparse(run: RunReader, name: str | None = None) -> Told:
     stored = json.loads(run.journal.meta("config") or "{}")
     config = stored_config(stored, (), {}, to_run=False)
     critic = FeedbackCritic.from_config(config.critic)
-    seed = config.seed if config.guard else None
+    seed = config.seed if config.injection_guard else None
     made = Reparsing(run=run, critic=critic, judges=judges, seed=seed, parts=parts)
     return keep(run, name or DEFAULT_NAME, made.lineage, made.make)
 

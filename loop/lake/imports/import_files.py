@@ -233,18 +233,18 @@ def _import(job: Import, reading: FileReading, facts: Mapping[str, Json]) -> Imp
     try:
         units = -(-found.read // ROWS_A_UNIT)
         journal.plan(0, IMPORT, identity, lambda: [digest([identity, n]) for n in range(units)])
-        owed = {unit.chunk: unit.key for unit in journal.owed(0, IMPORT)}
-        if owed:
+        pending = {unit.chunk: unit.key for unit in journal.pending(0, IMPORT)}
+        if pending:
             again = _notes(job, again=True)
             for chunk, rows, left_out in _units(reading, again, some_unfit=bool(notes.unfit)):
-                if chunk in owed:
+                if chunk in pending:
                     told = [*rows, *overall_receipts(rows), *left_out]
-                    store.commit(owed[chunk], by_type(told), {"rows": len(rows)})
+                    store.commit(pending[chunk], by_type(told), {"rows": len(rows)})
             store.flush()
             journal.record("end", f"imported {found.read} rows of {len(job.files)} files")
     finally:
         store.close()
-    return _told(job, facts, found, notes, again=not owed)
+    return _told(job, facts, found, notes, again=not pending)
 
 
 def _journal(job: Import, facts: Mapping[str, Json], notes: RowNotes) -> Journal:
@@ -313,10 +313,10 @@ def _annotate(job: Import, make: Maker, facts: Mapping[str, Json]) -> Imported:
     receipts = [replace(receipt, iteration=first) for receipt in notes.new_receipts(found.read)]
     store = RunWriter(Journal(run.folder))
     try:
-        owed = add_annotations(store, [*rows, *receipts] if rows else [], identity, told)
+        pending = add_annotations(store, [*rows, *receipts] if rows else [], identity, told)
     finally:
         store.close()
-    return _told(job, facts, found, notes, again=not owed)
+    return _told(job, facts, found, notes, again=not pending)
 
 
 def _told(

@@ -79,16 +79,16 @@ def add_annotations(
     found = dict[int, list[Critique | Preference | Receipt]]()
     for row in rows:
         found.setdefault(row.iteration, []).append(row)
-    stage, owed = f"annotate:{identity[:12]}", False
+    stage, pending = f"annotate:{identity[:12]}", False
     for iteration, given in sorted(found.items()):
         key = digest([identity, iteration])
         store.journal.plan(iteration, stage, identity, lambda key=key: [key])
-        for unit in store.journal.owed(iteration, stage):
+        for unit in store.journal.pending(iteration, stage):
             new = [r for r in given if isinstance(r, Receipt) or identity_of(r) not in told]
             store.commit(unit.key, by_type(new), {"rows": len(new)})
-            owed = True
+            pending = True
     store.flush()
-    return owed
+    return pending
 
 
 def annotations(row: Row, make: Maker, known: Mapping[str, Known]) -> Iterator[StoredRow]:

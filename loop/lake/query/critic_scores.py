@@ -82,11 +82,11 @@ def verified_answers(run: RunReader, iteration: int | None) -> pl.DataFrame:
     rated = metric.str.starts_with(RATING)
     judged = rated & (metric != f"{RATING}{VERIFIED}")
     watched = pl.any_horizontal(*map(measured_on, WATCHED))
-    of_exam = measured_on(HELD_OUT)
+    of_eval_set = measured_on(HELD_OUT)
     scores = run.scan("scores", iteration=iteration).filter(
         watched, rated | metric.is_in([AGREEMENT, REWARD])
     )
-    named = pl.when(of_exam).then(pl.lit(HELD_OUT)).otherwise("benchmark")
+    named = pl.when(of_eval_set).then(pl.lit(HELD_OUT)).otherwise("benchmark")
     each = (
         scores.with_columns(benchmark=named)
         .group_by(*_ANSWER)

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Any, cast
 
 from ....stores.journal_reader import Reader, Serving
-from ...run.remarks import REMARK
+from ...run.run_warnings import REMARK
 
 SHOWN = 3
 """How many reported identities of an endpoint are listed."""

@@ -11,7 +11,7 @@ import polars as pl
 
 from ....critics.math_check import UNDECIDED, UNMARKED
 from ....stores.lake import RunReader
-from ...data.splits import DEV, HELD_OUT, exam_benchmark, exam_of
+from ...data.splits import DEV, HELD_OUT, eval_set_benchmark, eval_set_of
 from ..statistics.share_interval import NORMAL, share_interval
 from .policy_figures import SUCCESSES, USUAL, Figure, measured_on, metrics_of, value_rows
 
@@ -61,7 +61,7 @@ def measured_metrics(scores: pl.LazyFrame) -> list[str]:
 def figure_values(run: RunReader, split: str, only: str | None = None) -> pl.DataFrame:
     """Return all figures of a run on a split: a row for each policy, prompt and figure.
 
-    Each row has the groups of its prompt: `exam`, `task`, `family`, `source` and `cluster`; a
+    Each row has the groups of its prompt: `eval_set`, `task`, `family`, `source` and `cluster`; a
     prompt without a cluster is its own cluster.
 
     Raises:
@@ -79,7 +79,9 @@ def figure_values(run: RunReader, split: str, only: str | None = None) -> pl.Dat
             f"run {run.folder.name} lacks the figure {only!r} on {split!r}: it has {known}"
         )
     values = pl.concat([value_rows(scores, figure, measured) for figure in wanted])
-    prompts = run.scan("prompts").select("prompt_id", "exam", "task", "family", "source", "cluster")
+    prompts = run.scan("prompts").select(
+        "prompt_id", "eval_set", "task", "family", "source", "cluster"
+    )
     return (
         values.join(prompts.unique("prompt_id", keep="first"), on="prompt_id", how="left")
         .with_columns(pl.coalesce("cluster", "prompt_id"))
@@ -124,11 +126,11 @@ def shown_split(run: RunReader, wanted: str | None = None) -> str | None:
     """
     numbers = run.scan("evaluations").select(pl.col("benchmark").unique()).collect()
     measured = numbers["benchmark"].to_list()
-    found = {*measured, *(HELD_OUT for name in measured if exam_of(name) is not None)}
-    if wanted is not None and exam_benchmark(wanted) in found:
-        return exam_benchmark(wanted)
+    found = {*measured, *(HELD_OUT for name in measured if eval_set_of(name) is not None)}
+    if wanted is not None and eval_set_benchmark(wanted) in found:
+        return eval_set_benchmark(wanted)
     if wanted is not None and wanted not in found:
-        sets = sorted(exam for name in measured if (exam := exam_of(name)) is not None)
+        sets = sorted(eval_set for name in measured if (eval_set := eval_set_of(name)) is not None)
         splits = [split for split in (HELD_OUT, DEV) if split in found]
         known = ", ".join([*splits, *sets]) or "nothing"
         raise NotMeasuredError(

@@ -59,7 +59,9 @@ def judges_of(run: RunReader) -> dict[str, str]:
     if isinstance(reference, dict):
         places = cast("dict[str, Json]", reference)
         first = fingerprint.get("policy")
-        against = {exam: first if place == INITIAL else place for exam, place in places.items()}
+        against = {
+            eval_set: first if place == INITIAL else place for eval_set, place in places.items()
+        }
     judges: dict[str, Json] = {
         VERIFIER: own,
         CRITIC: [fingerprint.get("critic"), fingerprint.get("templates"), asked, own],

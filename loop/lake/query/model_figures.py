@@ -18,7 +18,7 @@ from ....stores.frames import frame_rows
 from ....stores.keys import Json
 from ....stores.lake import RunReader
 from ....stores.records import PolicyVerdict, Scope
-from ...data.splits import HELD_OUT, exam_of
+from ...data.splits import HELD_OUT, eval_set_of
 from ..statistics.clustered_error import mean_error
 from .figures import (
     CONTROLLED,
@@ -101,7 +101,7 @@ def run_results(
     run: RunReader,
     *,
     split: str | None = None,
-    by: Sequence[Scope] = (ALL, "exam", "task"),
+    by: Sequence[Scope] = (ALL, "eval_set", "task"),
     figure: str | None = None,
 ) -> RunResults:
     """Return the figures of a run's models over each scope; all figures, or only `figure`.
@@ -138,10 +138,13 @@ def results_by(run: RunReader, group: Scope, split: str | None = None) -> RunRes
         NotMeasuredError: as `run_results`.
     """
     shown = shown_split(run, split)
-    exams: tuple[Scope, ...] = ("exam",) if group == "task" else ()
+    eval_sets: tuple[Scope, ...] = ("eval_set",) if group == "task" else ()
     figure = deciding_of(run, shown) if shown is not None and group == "family" else None
     return run_results(
-        run, split=shown, by=(ALL, *exams, group), figure=None if figure is None else figure.name
+        run,
+        split=shown,
+        by=(ALL, *eval_sets, group),
+        figure=None if figure is None else figure.name,
     )
 
 
@@ -158,18 +161,18 @@ def model_marks(run: RunReader) -> dict[int, tuple[str, ...]]:
 
 def _verdicts(run: RunReader, split: str) -> dict[tuple[int, Scope, str], PolicyVerdict]:
     """Return the verdicts against the first policy, by iteration and scope of the results."""
-    exam = exam_of(split)
+    eval_set = eval_set_of(split)
     rows = run.scan("verdicts").filter(
-        pl.col("against") == "initial", pl.col("split") == (split if exam is None else HELD_OUT)
+        pl.col("against") == "initial", pl.col("split") == (split if eval_set is None else HELD_OUT)
     )
     found: dict[tuple[int, Scope, str], PolicyVerdict] = {
         (row.iteration, row.scope, row.name): row
         for row in frame_rows(PolicyVerdict, rows.collect())
     }
-    if exam is None:
+    if eval_set is None:
         return found
-    own = {number for number, scope, name in found if (scope, name) == ("exam", exam)}
-    return {(number, ALL, ""): found[number, "exam", exam] for number in own}
+    own = {number for number, scope, name in found if (scope, name) == ("eval_set", eval_set)}
+    return {(number, ALL, ""): found[number, "eval_set", eval_set] for number in own}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -11,7 +11,7 @@ import polars as pl
 
 from ....critics.math_check import UNDECIDED
 from ....stores.lake import RunReader
-from ...data.splits import EXAM, HELD_OUT
+from ...data.splits import EVAL_SET, HELD_OUT
 from ...data.step_names import step_benchmark
 
 OWN_VERDICT = "verified"
@@ -48,7 +48,7 @@ def measured_on(split: str, step: int | None = None) -> pl.Expr:
     With a `step` it is about the policy that was published at that step of the training of M_t.
     """
     own = pl.col("benchmark") == step_benchmark(split, step)
-    sets = pl.col("benchmark").str.starts_with(step_benchmark(EXAM, step))
+    sets = pl.col("benchmark").str.starts_with(step_benchmark(EVAL_SET, step))
     return own | sets if split == HELD_OUT else own
 
 

@@ -20,7 +20,7 @@ from rich.text import Text
 
 from ...data.sanitize import one_line
 from ...data.short_id import short_id
-from ...data.telling import tell
+from ...data.text_wrap import tell
 from ..trace.word_diff import marked_diff
 from .column_fit import GAP, ColumnFit, ColumnNeed, fit, heading_lines
 

@@ -188,7 +188,7 @@ def verdict_lines(found: RunVerdict) -> Iterator[str]:
         yield iteration.standing.reason if iteration.standing else f"M_{number}"
         for split in (DEV, HELD_OUT):
             yield from (f"  {line}" for line in _lines(iteration, split))
-        yield from (f"  {_of_exam(row)}" for row in iteration.rows if row.scope == "exam")
+        yield from (f"  {_of_eval_set(row)}" for row in iteration.rows if row.scope == "eval_set")
         yield from _families(iteration)
         if iteration.survival is not None:
             yield f"  {told_survival(iteration.survival)}"
@@ -199,7 +199,7 @@ def verdict_lines(found: RunVerdict) -> Iterator[str]:
             )
 
 
-def _of_exam(row: PolicyVerdict) -> str:
+def _of_eval_set(row: PolicyVerdict) -> str:
     """Return a verdict by a named set of held-out prompts as a line."""
     return f"{row.name}: {_line(row, row.against)}"
 

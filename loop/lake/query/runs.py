@@ -11,14 +11,14 @@ from typing import Any, cast
 import polars as pl
 
 from ....configs.likely_names import listed, meant
-from ....stores.beside import measured_beside, smoked
 from ....stores.frames import frame_rows
 from ....stores.journal_reader import Reader
 from ....stores.keys import Json
 from ....stores.lake import RunReader, run_folder, run_names
 from ....stores.records import SCORED, Evaluation, Receipt
+from ....stores.side_evals import measured_beside, smoked
 from ...data.receipts import accounts
-from ...data.splits import HELD_OUT, exam_of
+from ...data.splits import HELD_OUT, eval_set_of
 from ...run.run_events import END, STAGE
 from ..imports import UNUSED
 from ..search.duplicates import reported
@@ -127,7 +127,7 @@ def status(run: RunReader, iteration: int | None = None) -> dict[str, Json]:
                     for e in numbers
                     if e.iteration == number and e.benchmark == HELD_OUT and e.metric != AGREEMENT
                 },
-                "exams": _exams([e for e in numbers if e.iteration == number]),
+                "eval_sets": _eval_sets([e for e in numbers if e.iteration == number]),
                 "critic": watched.get(number, []),
                 "probes": _probes([e for e in numbers if e.iteration == number]),
                 "counts": _counts(run, number),
@@ -167,13 +167,13 @@ def figure_json(number: Evaluation) -> dict[str, Json]:
     return found if within is None else {**found, "low": within[0], "high": within[1]}
 
 
-def _exams(numbers: Sequence[Evaluation]) -> dict[str, Json]:
+def _eval_sets(numbers: Sequence[Evaluation]) -> dict[str, Json]:
     """Return the metrics on each named set of held-out prompts."""
     found: dict[str, dict[str, Json]] = {}
     for e in numbers:
-        exam = exam_of(e.benchmark)
-        if exam is not None and e.metric != AGREEMENT:
-            found.setdefault(exam, {})[e.metric] = figure_json(e)
+        eval_set = eval_set_of(e.benchmark)
+        if eval_set is not None and e.metric != AGREEMENT:
+            found.setdefault(eval_set, {})[e.metric] = figure_json(e)
     return dict(found)
 
 

@@ -14,7 +14,7 @@ import polars as pl
 
 from ....stores.lake import RunReader
 from ....stores.records import Scope
-from ...data.splits import exam_of
+from ...data.splits import eval_set_of
 from ..statistics.share_interval import NORMAL
 from .figures import CONTROLLED, figure_interval
 from .measured_change import USUAL_LEVEL
@@ -27,7 +27,7 @@ BY_FORM = ":"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelFigure:
-    """A figure of M_t over `n` prompts: all, or the exam, task or family called `name`.
+    """A figure of M_t over `n` prompts: all, or the eval set, task or family called `name`.
 
     `low` and `high` are the 95 % interval of the value. `change` is against M_`against`, over
     `paired` prompts in `clusters` clusters, of which `better` have more of the figure and `worse`
@@ -77,12 +77,12 @@ def whole_figures(
     for (benchmark, _), group in groupby(
         numbers, key=lambda row: (row["benchmark"], row["metric"])
     ):
-        exam = exam_of(benchmark) if benchmark != split else None
-        yield from _of_models(list(group), split, exam, made)
+        eval_set = eval_set_of(benchmark) if benchmark != split else None
+        yield from _of_models(list(group), split, eval_set, made)
 
 
 def _of_models(
-    numbers: Sequence[dict[str, Any]], split: str, exam: str | None, made: Mapping[int, str]
+    numbers: Sequence[dict[str, Any]], split: str, eval_set: str | None, made: Mapping[int, str]
 ) -> Iterator[ModelFigure]:
     """Give one figure of each model on a benchmark: a split, or a set of its prompts."""
     first = numbers[0]
@@ -91,8 +91,8 @@ def _of_models(
         change_low, change_high = _of_change(number, first)
         yield ModelFigure(
             split=split,
-            scope=ALL if exam is None else "exam",
-            name=exam or "",
+            scope=ALL if eval_set is None else "eval_set",
+            name=eval_set or "",
             figure=number["metric"],
             iteration=number["iteration"],
             checkpoint_id=made[number["iteration"]],

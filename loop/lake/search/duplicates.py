@@ -17,7 +17,7 @@ from ....stores.keys import Json, digest
 from ....stores.lake import RunReader
 from ....stores.records import Candidate, Prompt, Split
 from ...data.contamination import overlaps
-from ...data.resemblance import Alike, alike, copy_key
+from ...data.near_duplicates import Alike, alike, copy_key
 from ...data.splits import DEV, HELD_OUT, TRAIN
 
 if TYPE_CHECKING:
@@ -148,18 +148,20 @@ def _of_prompts(prompts: pl.DataFrame) -> dict[str, Json]:
         "dev": sizes[DEV],
         "dev_overlapping": _overlaps(prompts, DEV, TRAIN).height,
         "dev_in_held_out": _overlaps(prompts, DEV, HELD_OUT).height,
-        **_by_exam(prompts.filter(split=HELD_OUT), tested),
+        **_by_eval_set(prompts.filter(split=HELD_OUT), tested),
     }
 
 
-def _by_exam(held_out: pl.DataFrame, overlapping: pl.DataFrame) -> dict[str, Json]:
+def _by_eval_set(held_out: pl.DataFrame, overlapping: pl.DataFrame) -> dict[str, Json]:
     """Count the prompts of each named set, and the overlapping ones; empty without named sets."""
-    named = held_out.filter(pl.col("exam").is_not_null())
+    named = held_out.filter(pl.col("eval_set").is_not_null())
     if named.is_empty():
         return {}
     shared = pl.col("id").is_in(overlapping["id"].implode())
-    counts = named.group_by("exam").agg(held_out=pl.len(), overlapping=shared.sum()).sort("exam")
-    return {"exams": {row.pop("exam"): row for row in counts.to_dicts()}}
+    counts = (
+        named.group_by("eval_set").agg(held_out=pl.len(), overlapping=shared.sum()).sort("eval_set")
+    )
+    return {"eval_sets": {row.pop("eval_set"): row for row in counts.to_dicts()}}
 
 
 def _alike(prompts: pl.DataFrame) -> Alike:
@@ -173,11 +175,11 @@ def _overlaps(prompts: pl.DataFrame, tested: Split, known: Split) -> pl.DataFram
 
 def _prompt_texts(prompts: list[Prompt]) -> pl.DataFrame:
     rows = [
-        (p.prompt_id, p.split, p.family, p.exam, said)
+        (p.prompt_id, p.split, p.family, p.eval_set, said)
         for p in prompts
         for said in ("\n".join(m.content for m in p.messages if m.role != SYSTEM),)
     ]
-    names = ["id", "split", "family", "exam", "text"]
+    names = ["id", "split", "family", "eval_set", "text"]
     schema = dict.fromkeys(names, pl.String())
     return pl.DataFrame(rows, schema=schema, orient="row")
 
@@ -188,7 +190,7 @@ def _stored_prompts(run: RunReader) -> pl.DataFrame:
     texts = asked.list.join("\n").alias("text")
     return (
         run.scan("prompts")
-        .select(pl.col("prompt_id").alias("id"), "split", "family", "exam", texts)
+        .select(pl.col("prompt_id").alias("id"), "split", "family", "eval_set", texts)
         .collect()
     )
 

@@ -67,11 +67,11 @@ def missing(lake: Path, indexed: frozenset[str]) -> Missing:
 
 def catch_up(lake: Path, index: IndexWriter, run: str | None = None) -> Added:
     """Add missing rows, of one run or of all, and remove rows that left their journal."""
-    owed = missing(lake, index.indexed())
-    if owed.stale:
-        index.forget(owed.stale)
-    done = Added(forgotten=len(owed.stale))
-    for name, parts in owed.parts.items():
+    pending = missing(lake, index.indexed())
+    if pending.stale:
+        index.forget(pending.stale)
+    done = Added(forgotten=len(pending.stale))
+    for name, parts in pending.parts.items():
         if run in (None, name):
             _add_run(lake, name, parts, index, done)
     index.finish()

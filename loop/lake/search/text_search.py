@@ -130,8 +130,8 @@ def _up_to_date(lake: Path) -> Index:
     folder = index_folder(lake)
     there = is_there(folder)
     index = Index(folder) if there else None
-    owed = missing(lake, index.indexed() if index else frozenset())
-    if (owed.stale or owed.rows or index is None) and owed.rows <= AT_ONCE:
+    pending = missing(lake, index.indexed() if index else frozenset())
+    if (pending.stale or pending.rows or index is None) and pending.rows <= AT_ONCE:
         # Without permission to write, or with another writer, the search uses the index unchanged.
         try:
             reindex(lake)
@@ -141,7 +141,7 @@ def _up_to_date(lake: Path) -> Index:
         except (LockedError, PermissionError):
             pass
     index = index or Index(folder)
-    if owed.rows:
-        told = "1 row is" if owed.rows == 1 else f"{owed.rows:,} rows are"
+    if pending.rows:
+        told = "1 row is" if pending.rows == 1 else f"{pending.rows:,} rows are"
         say(f"{told} not indexed yet: `lpfloop lake reindex` adds what is missing")
     return index

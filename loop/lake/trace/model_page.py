@@ -109,8 +109,8 @@ def _grid(model: PublishedModel) -> Grid:
 
 
 def _row(figure: FigureBeside, *, beside: bool) -> tuple[str, ...]:
-    exam, _, metric = figure.metric.rpartition(EXAM_END)
-    label = f"{exam}{EXAM_END}{figure_label(metric)}" if exam else figure_label(metric)
+    eval_set, _, metric = figure.metric.rpartition(EXAM_END)
+    label = f"{eval_set}{EXAM_END}{figure_label(metric)}" if eval_set else figure_label(metric)
     own = (label, str(figure.n), _number(metric, figure.value, figure.stderr, figure.n))
     if not beside:
         return own

@@ -24,7 +24,7 @@ from ....stores.records import Checkpoint, Evaluation
 from ....stores.schemas import plain
 from ....stores.sealed import MANIFEST, files_below, size_of
 from ....stores.targets import folder_target
-from ...data.splits import DEV, HELD_OUT, exam_of, is_measured_on
+from ...data.splits import DEV, HELD_OUT, eval_set_of, is_measured_on
 from ...data.step_names import step_of
 from ...run.conditioning import control_of
 from ...run.models import is_endpoint, located
@@ -295,8 +295,8 @@ def _error(values: Values, clusters: Mapping[str, str]) -> float | None:
 def _figure_name(number: Evaluation) -> str:
     """Return a metric's name, after the name of its set of held-out prompts, if any."""
     named = step_of(number.benchmark)
-    exam = exam_of(number.benchmark if named is None else named[1])
-    return number.metric if exam is None else f"{exam}{EXAM_END}{number.metric}"
+    eval_set = eval_set_of(number.benchmark if named is None else named[1])
+    return number.metric if eval_set is None else f"{eval_set}{EXAM_END}{number.metric}"
 
 
 def _beside(own: Evaluation, first: Evaluation | None) -> FigureBeside:

@@ -19,12 +19,12 @@ from ....stores.records import (
     Demonstration,
     Grade,
     Pair,
+    PairingOutcome,
     Preference,
     Prompt,
     Reward,
     Score,
     UnpairedAnswer,
-    Yield,
 )
 from ....stores.schemas import TABLES, R, Row
 from ...data.judged_candidates import Deciding
@@ -42,7 +42,7 @@ MADE_OF_A_PROMPT: tuple[type[Row], ...] = (
     Pair,
     Demonstration,
     UnpairedAnswer,
-    Yield,
+    PairingOutcome,
     Score,
 )
 
@@ -77,7 +77,7 @@ class Story:
     claims: list[Claim]
     pairs: list[Pair]
     demonstrations: list[Demonstration]
-    yields: list[Yield]
+    yields: list[PairingOutcome]
     scores: list[Score]
     checkpoints: list[Checkpoint]
     derived: list[DerivedRows]
@@ -114,7 +114,7 @@ def prompt_story(run: RunReader, asked: Found, iteration: int | None = None) -> 
         pairs=rows(Pair),
         demonstrations=rows(Demonstration),
         unpaired_answers=rows(UnpairedAnswer),
-        yields=rows(Yield),
+        yields=rows(PairingOutcome),
         scores=rows(Score),
         checkpoints=checkpoints(run),
         derived=[_derived(run, name, asked, iteration) for name in derived_names(run.folder)],

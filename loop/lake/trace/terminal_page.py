@@ -13,7 +13,7 @@ from rich.table import Table
 from rich.text import Text
 
 from ...data.sanitize import one_line, visible
-from ...data.telling import tell
+from ...data.text_wrap import tell
 from ..query.row_table import print_columns, text_columns
 from .page import Box, Page, PageSection
 from .word_diff import AROUND, STYLES, Span

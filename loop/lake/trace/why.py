@@ -12,9 +12,9 @@ from ....stores.records import (
     Demonstration,
     Order,
     Pair,
+    PairingOutcome,
     Preference,
     UnpairedAnswer,
-    Yield,
 )
 from ...data.judged_candidates import verdicts
 from ...data.pairs import BY_REWARD, EXTREMES, RATED_EXTREMES
@@ -93,7 +93,7 @@ def why_unpaired(story: Story, row: UnpairedAnswer) -> str:
     return f"rule {row.rule}; {side} for {_because(story, row.candidate_id, row.ratings, row.rule)}"
 
 
-def why_yield(story: Story, row: Yield) -> str:
+def why_yield(story: Story, row: PairingOutcome) -> str:
     """Return how many rows pairing made from the prompt, or why it made none."""
     told = f"iteration {row.iteration}, rule {row.rule}: {row.outcome}, {row.made} made"
     return told if row.made else f"{told}: {_lack(story, row)}"
@@ -175,7 +175,7 @@ def _positives(story: Story) -> frozenset[str]:
     return frozenset(last.filter("success")["candidate_id"])
 
 
-def _lack(story: Story, row: Yield) -> str:
+def _lack(story: Story, row: PairingOutcome) -> str:
     """Return the reason why a prompt lacks pairs."""
     judged = judged_in(story, row.iteration)
     usable = [c for c in judged if c.usable]
@@ -195,14 +195,14 @@ def _lack(story: Story, row: Yield) -> str:
     return _lack_of_reward(row, usable) if by_reward else _lack_of_critique(story, row, usable)
 
 
-def _lack_of_reward(row: Yield, usable: Sequence[Candidate]) -> str:
+def _lack_of_reward(row: PairingOutcome, usable: Sequence[Candidate]) -> str:
     if row.outcome == "no_negative":
         which = "as high as the best" if row.rule == EXTREMES else "among the best"
         return f"every candidate with a reward is {which}, so there is nothing to reject"
     return f"none of {len(usable)} usable candidates has a reward"
 
 
-def _lack_of_critique(story: Story, row: Yield, usable: Sequence[Candidate]) -> str:
+def _lack_of_critique(story: Story, row: PairingOutcome, usable: Sequence[Candidate]) -> str:
     if row.outcome == "no_negative" and made_by(row.rule) == RATED_EXTREMES:
         return f"all of {len(usable)} usable candidates that are rated have the same mean rating"
     if row.outcome == "no_negative":

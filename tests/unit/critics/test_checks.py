@@ -43,6 +43,6 @@ def test_undecidable_checks_are_refused(subtests):
             valid_check(kind, argument)
 
 
-def test_hostile_json_is_no_json():
+def test_hostile_json_rejected():
     for answer in ["[" * 100_000, "1" * 100_000, '{"a":' * 60_000, "\ud800"]:
         assert not fulfils(answer, check("json_valid"))

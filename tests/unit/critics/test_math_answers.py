@@ -22,7 +22,7 @@ REMARKS = [
 ]
 
 
-def test_a_remark_is_no_part_of_the_answer():
+def test_trailing_remark_ignored():
     for text in REMARKS:
         assert final_answer(text).marked
         assert quickly("#### 18", text) is True
@@ -111,7 +111,7 @@ NUMBERS = ["18", "18 dollars", "$18", "A", "#### 72", "She makes 9*2=18 dollars.
 NUMBERS += ["\\boxed{\\text{Evelyn}}", "The answer is 18.", "50%"]
 
 
-def test_an_answer_in_words_is_no_math():
+def test_word_answer_not_math():
     for reference in [*TEXTS, *NUMBERS]:
         assert is_mathematical(reference) == (reference in NUMBERS)
 

@@ -96,6 +96,6 @@ def test_no_published_solution_is_too_large(shared_data) -> None:
     assert not [text for text in found if too_large(final_answer(text))]
 
 
-def test_what_is_meant_is_compared() -> None:
+def test_compares_meaning() -> None:
     for text in MEANT:
         assert not too_large(final_answer(boxed(text)))

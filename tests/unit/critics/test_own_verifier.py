@@ -16,7 +16,7 @@ def rated(folder, body):
     return own_rating(verifier, PROMPT, "Hello.")
 
 
-def test_values_that_are_no_rating(tmp_path, subtests):
+def test_non_rating_values(tmp_path, subtests):
     for value in REFUSED:
         with subtests.test(value=value), pytest.raises(ConfigError, match=":mine returned"):
             rated(tmp_path, value)

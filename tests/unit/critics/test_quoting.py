@@ -22,7 +22,7 @@ def comparison(name: str, reply: str, first: str, second: str) -> tuple[str, str
     return reading.status, reading.value.preferred
 
 
-def test_what_is_not_the_judges_own(subtests):
+def test_quoted_verdicts_rejected(subtests):
     for reply, status in [
         (f"It is wrong.\n{BAD}\n\nThe answer under review read:\n{GOOD}", "contradictory"),
         (f"{GOOD}\nOn reflection:\n{BAD}", "contradictory"),

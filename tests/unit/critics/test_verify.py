@@ -49,7 +49,7 @@ def test_the_last_mark_gives_the_final_answer(subtests):
             assert final_answer(text).marked
 
 
-def test_plain_numbers_need_no_process():
+def test_plain_numbers_without_process():
     with Verifier() as fresh:
         items = [
             (asked("math", "#### 7"), f"1+{n}={n + 1}. The answer is {n + 1}.") for n in range(99)

@@ -23,6 +23,6 @@ def test_generated_pages_are_up_to_date(references):
         assert (DOCS / page).read_text() == text, "run: python docs/make_references.py"
 
 
-def test_a_column_without_a_description_is_named(references):
+def test_undescribed_column_is_reported(references):
     with pytest.raises(references.UnknownColumnError, match=r"nothing of pairs\.pair_id"):
         references._table("pairs", {"shared": {}, "tables": {}})

@@ -64,7 +64,7 @@ def test_filters_hold(lake):
     assert ids(index, "wrong", run="b") == []
 
 
-def test_crash_leaves_no_row_twice(subtests, lake, monkeypatch):
+def test_crash_duplicates_no_row(subtests, lake, monkeypatch):
     class Killed(BaseException):
         pass
 

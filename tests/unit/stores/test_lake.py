@@ -23,8 +23,8 @@ def commit(writer, key, tables, **telemetry):
     writer.flush()
 
 
-def owed(writer, stage, *, iteration=1):
-    return [unit.key for unit in writer.journal.owed(iteration, stage)]
+def pending(writer, stage, *, iteration=1):
+    return [unit.key for unit in writer.journal.pending(iteration, stage)]
 
 
 @pytest.fixture
@@ -45,7 +45,7 @@ def test_commit_read_back(writer):
     writer.on_settled = settled.extend
     commit(writer, "k1", {Candidate: [CANDIDATE]}, tokens=2)
     assert settled == ["k1"]
-    assert owed(writer, "sample") == ["k0"]
+    assert pending(writer, "sample") == ["k0"]
     assert writer.rows(Candidate, "k1") == [CANDIDATE]
     with pytest.raises(JournalError, match="no candidates"):
         writer.rows(Candidate, "k0")
@@ -70,7 +70,7 @@ def test_planning_again(writer):
     plan(writer, "sample", ["k0", "k1"])
     commit(writer, "k0", {Candidate: [CANDIDATE]})
     plan(writer, "sample", ["k0", "k1"])
-    assert owed(writer, "sample") == ["k1"]
+    assert pending(writer, "sample") == ["k1"]
     with pytest.raises(JournalError, match="other inputs"):
         plan(writer, "sample", ["k0", "k2"])
 
@@ -110,9 +110,9 @@ def test_damaged_rows_owed_again(writer, folder):
     plan(writer, "reward", ["k"])
     commit(writer, "k", {Reward: [REWARD]})
     damage(writer)
-    with pytest.raises(OwedAgainError, match="owed again"):
+    with pytest.raises(OwedAgainError, match="pending again"):
         writer.rows(Reward, "k")
-    assert owed(writer, "reward") == ["k"]
+    assert pending(writer, "reward") == ["k"]
     assert len(list((folder / "quarantine").iterdir())) == 1
     commit(writer, "k", {Reward: [REWARD]})
     assert writer.rows(Reward, "k") == [REWARD]
@@ -129,7 +129,7 @@ def test_different_rows_refused(writer, folder):
     other = Reward(**{**_fields(REWARD), "score": 9.0, "status": "scored"})
     with pytest.raises(ContradictionError, match=r"repair a .*--redo"):
         commit(writer, "k", {Reward: [other]})
-    assert owed(writer, "reward") == ["k"]
+    assert pending(writer, "reward") == ["k"]
     writer.close()
     journal = Journal(folder)
     assert journal.redo() == 1

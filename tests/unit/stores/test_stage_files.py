@@ -129,10 +129,10 @@ def test_damaged_file_owed_again(writer, folder):
     with closing(Reader(folder)) as reader:
         assert damages(reader, deep=False) == []
         assert {found.unit for found in damages(reader, deep=True)} == set(keys(writer))
-    with pytest.raises(OwedAgainError, match="owed again"):
+    with pytest.raises(OwedAgainError, match="pending again"):
         writer.rows(Critique, "1-5")
-    owed = writer.journal.owed(1, "sample")
-    assert [unit.key for unit in owed] == keys(writer)
+    pending = writer.journal.pending(1, "sample")
+    assert [unit.key for unit in pending] == keys(writer)
     assert len(list((folder / "quarantine").iterdir())) == 1
     assert contents(folder)["candidates"].height == 0
     plan_units(writer, [3 + chunk % 4 for chunk in range(UNITS)])

@@ -62,7 +62,7 @@ def test_swapped_order():
     assert prompt.rindex("Four.") < prompt.rindex("Red.")
 
 
-def test_no_more_pairs_are_asked_about_than_fit():
+def test_pairs_per_prompt_bounded():
     with pytest.raises(ValueError, match="takes 1 to 1 pairs, not 2"):
         ask(named("weak_2"), [comparison("a"), comparison("b")])
     with pytest.raises(ValueError, match="the same key"):
@@ -111,7 +111,7 @@ def test_a_pool_can_extend_another(tmp_path):
     assert mine.digest != PAPER.digest
 
 
-def test_templates_lie_beside_the_pool(tmp_path):
+def test_templates_relative_to_pool(tmp_path):
     folder = tmp_path / "mine"
     folder.mkdir()
     (folder / "frame.txt").write_text("Compare.\n{pairs}\n{form}\n")

@@ -69,13 +69,13 @@ def test_a_reply_is_read_by_the_published_pattern(subtests):
             assert (reading.status == "scored") is (read is not None)
 
 
-def test_too_few_verdicts_are_none():
+def test_too_few_verdicts_give_null():
     readings = ask_annotator(named("weak_1"), pairs(4)).read("(a)\n(b)\n(a)", "stop")
     assert {r.status for r in readings} == {"wrong_numbers"}
     assert len(readings) == 4
 
 
-def test_a_pool_of_ones_own_says_what_is_wrong(tmp_path: Path, subtests):
+def test_custom_pool_errors(tmp_path: Path, subtests):
     for changed, told in [
         ("    batch_size: 3\n", "chatml_b5_with_inputs.txt has {instruction} 5 times"),
         ("    verdicts: {first: {matches: '(', written: a}}\n", "'(' is not a regular expression"),

@@ -52,7 +52,7 @@ def test_draws_keyed_on_the_instruction():
         assert (len({assign(POOL, key, 0).name for key in keys}) == 1) == (expected == 1)
 
 
-def test_a_rate_that_is_none_is_refused():
+def test_invalid_rate_refused():
     for p_flip in [-0.1, 0.51, math.nan]:
         with pytest.raises(ValueError, match="within 0 and 1/2"):
             coin("k", 0, p_flip)

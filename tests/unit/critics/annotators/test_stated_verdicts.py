@@ -58,7 +58,7 @@ def test_sentences_without_preference(subtests):
             assert read("sentence", text) == status
 
 
-def test_a_tie_that_was_not_offered_is_no_choice():
+def test_unoffered_tie_is_no_choice():
     assert read("sentence", "Both outputs are equally good.", ties=False) == "no_choice"
     assert read("brackets", "[[C]]", ties=False) == "no_choice"
     assert read("choice", '{"choice": "A=B"}', ties=False) == "no_choice"

@@ -98,7 +98,7 @@ def test_a_ranking(subtests):
             assert said(question("ranking", several=False), text) == [status]
 
 
-def test_a_tie_is_a_verdict_where_it_is_offered():
+def test_offered_tie_is_verdict():
     offered = ask(TIES, [Comparison(prompt="Q", first="a", second="b", key=k) for k in "xyz"])
     assert "1 = 2" in offered.messages[-1].content
     assert said(offered, "1: 1 = 2\n2: tie\n3: neither") == ["tie", "tie", "no_choice"]
@@ -109,7 +109,7 @@ def test_a_tie_is_a_verdict_where_it_is_offered():
     wanted=st.lists(st.tuples(sides, orders), min_size=1, max_size=4),
     shuffle=st.randoms(use_true_random=False),
 )
-def test_what_is_written_is_read(form, wanted, shuffle):
+def test_roundtrip(form, wanted, shuffle):
     """Any verdicts on pairs in any order, and in both orders of the answers."""
     [annotator] = POOL.only(MANY[form]).annotators
     asked = ask(

@@ -43,7 +43,7 @@ def test_scores_beyond_the_scale(subtests):
             assert status(f"Hm.\nOverall score: {said}", "overall") == Status.OUT_OF_RANGE
 
 
-def test_what_is_no_plain_number_is_malformed(subtests):
+def test_non_plain_number_malformed(subtests):
     for said in ["8 of 10", "8/5", "8,5", "eight", "7 or 8", "8.5.1", "1e1", ".5", "٣"]:
         with subtests.test(said=said):
             assert status(f"Hm.\nOverall score: {said}", "overall") == Status.MALFORMED
@@ -67,7 +67,7 @@ def test_types_are_read_by_number():
     assert (verdict.types, verdict.type_rationale) == (("2",), "It\nsays so.")
 
 
-def test_types_that_were_not_offered_are_none(subtests):
+def test_unoffered_types_are_null(subtests):
     for types, why in [
         ("4", "out_of_range"),
         ("1, 1", "duplicate"),

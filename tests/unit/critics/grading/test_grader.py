@@ -47,7 +47,7 @@ def test_references_by_aspect():
             assert not grader.shows_reference(aspect, replace(PROMPT, reference=None))
 
 
-def test_answers_stay_in_their_place(grader):
+def test_answers_keep_order(grader):
     for aspect in FINE_GRAINED:
         text = asked(grader, aspect, FORGED, "Two.")
         assert text.count("</text>") == 2

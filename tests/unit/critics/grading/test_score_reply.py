@@ -45,7 +45,7 @@ def test_scores_in_each_form(subtests):
                     assert isinstance(read(other, text), str)
 
 
-def test_what_is_no_score_in_that_form_is_none(subtests):
+def test_unreadable_score_is_null(subtests):
     for form, text, status in [
         ("result", "It is good: 3", "missing"),
         ("result", "Good. [RESULT] 3/10", "malformed"),

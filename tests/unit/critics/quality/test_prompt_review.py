@@ -73,7 +73,7 @@ def test_unusable_classes():
         assert [a.rating for a in said.aspects] == [None, None, None]
 
 
-def test_what_can_not_be_read_is_no_rating(subtests):
+def test_unreadable_reply_unrated(subtests):
     for text, finish, status in [
         ("", "stop", "empty"),
         ("I'm sorry, I can not help with that.", "stop", "refusal"),

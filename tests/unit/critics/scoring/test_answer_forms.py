@@ -56,7 +56,7 @@ def test_published_just_eval_replies(shared_data: Path, subtests) -> None:
             assert found.keys() == known
 
 
-def test_what_is_no_score_has_a_reason() -> None:
+def test_unscored_has_reason() -> None:
     for reply, expected in [
         ("It is good.", ["missing"] * 5),
         (scores(depth="6"), [*["scored"] * 3, "out_of_range", "scored"]),
@@ -90,7 +90,7 @@ def test_a_python_dictionary_below_analysis() -> None:
     assert {one.value.rationale for one in found} == {"答案正确。"}
 
 
-def test_the_aspects_go_by_what_a_prompt_names() -> None:
+def test_aspects_follow_prompt() -> None:
     form = load_form("alignbench")
     assert "richness" in form.aspects_of(prompt("Q", "翻译", family="基本任务"))
     assert "logic" in form.aspects_of(prompt("Q", family="Mathematics"))

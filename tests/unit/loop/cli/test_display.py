@@ -8,12 +8,12 @@ import pytest
 from rich.console import Console
 
 from lpfloop.loop.cli.display import LineReporter, LiveReporter, PlainReporter
-from lpfloop.loop.run.reporter import Advance
+from lpfloop.loop.run.reporter import UnitStats
 
 
 def phase(reporter: LineReporter, iteration: int, stage: str, **made: Any) -> None:
     reporter.begin(iteration, stage, planned=1, done=0)
-    reporter.advance(iteration, stage, Advance(**made))
+    reporter.advance(iteration, stage, UnitStats(**made))
     reporter.end(iteration, stage)
 
 
@@ -26,7 +26,7 @@ def test_lines_of_an_iteration() -> None:
     phase(reporter, 1, "critique:sample", rows=360, unscored=2)
     reporter.begin(1, "train", planned=1, done=0)
     reporter.note("dpo: loss 0.5", "phase", iteration=1, stage="train", loss=0.5)
-    reporter.advance(1, "train", Advance(rows=14))
+    reporter.advance(1, "train", UnitStats(rows=14))
     reporter.end(1, "train")
     phase(reporter, 1, "evaluate:dev", rows=30)
     phase(reporter, 1, "critique:evaluate:dev", rows=30)
@@ -47,7 +47,7 @@ def test_lines_of_an_iteration() -> None:
     assert warned[1] == "W-COPIES:"
 
 
-def test_reused_stages_have_no_line() -> None:
+def test_reused_stages_hidden() -> None:
     out = io.StringIO()
     reporter = LineReporter(Console(file=out))
     for stage in ("sample", "evaluate:dev"):
@@ -82,7 +82,7 @@ def test_plain_progress_of_a_training() -> None:
     reporter.working(1, "train", "step 3 of 20, loss 0.5, 200 tokens/s", 65.0)
     told.set()
     assert spoken.wait(10)
-    reporter.advance(1, "train", Advance(rows=20))
+    reporter.advance(1, "train", UnitStats(rows=20))
     reporter.end(1, "train")
     first, _, last = out.getvalue().splitlines()
     assert "step 3 of 20, loss 0.5, 200 tokens/s" in first

@@ -53,7 +53,7 @@ def test_a_section_keeps_its_semantic_fields(monkeypatch):
     assert effects == {"semantic", "cosmetic", "live"}
 
 
-def test_changes_are_named_by_their_paths():
+def test_changes_listed_by_path():
     def of(recipe, *overrides):
         return fingerprint_of(load_config("tiny", recipe, overrides, {}))
 

@@ -73,7 +73,7 @@ def test_train_7b_needs_relief() -> None:
     assert stage(arithmetic(config(*divided), gpus(8, 80)), "train by dpo").verdict == "fits"
 
 
-def test_critic_beside_trainer() -> None:
+def test_critic_and_trainer_share_gpu() -> None:
     small = ("training.lora.r=16", "training.grpo.micro_batch_size=1")
     near = (*small, "critic.model=7b", VLLM[1])
 

@@ -33,7 +33,7 @@ def test_stage(journal):
         stage="sample",
         planned=5,
         done=2,
-        owed=3,
+        pending=3,
         rows=4,
         unscored=2,
         retries=2,
@@ -80,11 +80,11 @@ def test_pace_after_a_resume(tmp_path):
 
 def test_stage_that_has_not_begun(journal):
     waiting = stage(journal, "critique")
-    assert (waiting.owed, waiting.rate, waiting.eta_s) == (5, None, None)
+    assert (waiting.pending, waiting.rate, waiting.eta_s) == (5, None, None)
     assert stage(journal, "initial").eta_s == 0
 
 
-def test_spend_beside_the_budget(journal):
+def test_spend_against_budget(journal):
     found = spend(journal, BudgetConfig(tokens=500, hours=2))
     assert found["tokens"] == {"used": 120, "limit": 500}
     assert found["hours"] == {"used": round(4 / 3600, 4), "limit": 2}

@@ -4,7 +4,7 @@ import pytest
 
 from lpfloop.critics.annotators.annotator_pool import load_pool
 from lpfloop.loop.daemon.shared_work import DRAWN, drawn_pairs
-from lpfloop.loop.run.panel import Panel
+from lpfloop.loop.run.judge_panel import JudgePanel
 
 POOL = load_pool("alpacafarm")
 
@@ -16,7 +16,7 @@ def test_pairs_and_requests_of_annotators() -> None:
         (2.0, 0.0, "instruction"),
         (1.5, 0.0, "pair"),
     ]:
-        panel = Panel(pool=POOL, flip_probability=flips)
+        panel = JudgePanel(pool=POOL, flip_probability=flips)
         drawn = drawn_pairs(
             panel, prompts=prompts, pairs_a_prompt=pairs, chunk=32, keyed_on=keyed_on, seed=7
         )

@@ -20,7 +20,7 @@ from lpfloop.loop.data.binarize import (
 from lpfloop.loop.data.judged_candidates import READ
 from lpfloop.loop.data.training_rows import Made
 from lpfloop.stores.frames import frame_rows, rows_frame
-from lpfloop.stores.records import Candidate, Grade, Pair, Prompt, Receipt, Yield
+from lpfloop.stores.records import Candidate, Grade, Pair, PairingOutcome, Prompt, Receipt
 
 NOT_APPLICABLE = "not_applicable"
 Told = tuple[Sequence[float | None], float | None]
@@ -121,7 +121,7 @@ def test_yields_and_receipts():
     candidates = [c for row, _ in told.values() for c in row]
     said = [g for row, ratings in told.values() for g in grades(row, ratings)]
     made, receipts = binarised(candidates, said, how("overall"), list(told))
-    yields = frame_rows(Yield, made.yields)
+    yields = frame_rows(PairingOutcome, made.yields)
     assert {y.prompt_id: y.outcome for y in yields} == {name: name for name in told}
     found = {(r.filter, r.items, r.outcome): (r.count, r.examples) for r in receipts}
     assert found["binarise:overall", "prompts", "kept"] == (1, ("paired",))

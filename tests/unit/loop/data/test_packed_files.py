@@ -121,7 +121,7 @@ def test_unknown_data_refused(name, tmp_path):
     assert repr(name.partition("/")[0]) in refusal(tmp_path)
 
 
-def test_file_beside_its_compressed_copy(tmp_path):
+def test_file_and_compressed_copy(tmp_path):
     (tmp_path / "a.jsonl").write_bytes(LINES)
     (tmp_path / "a.jsonl.gz").write_bytes(gzip.compress(LINES))
     assert "both a.jsonl and a.jsonl.gz" in refusal(tmp_path)

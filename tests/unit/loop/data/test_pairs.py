@@ -20,9 +20,9 @@ from lpfloop.stores.records import (
     Demonstration,
     Message,
     Pair,
+    PairingOutcome,
     Prompt,
     Reward,
-    Yield,
 )
 
 ASKED = replace(PROMPT, prompt_id="p", reference=None, checks=())
@@ -87,14 +87,14 @@ def frames(rows):
 def paired(rows, rule="success_vs_failure", top_k=3, seed=0, prompts=(ASKED,), *, distinct=False):
     how = Pairing(rule=rule, top_k=top_k, root_seed=seed, iteration=1, distinct=distinct)
     made = pair(frames(rows), rows_frame(Prompt, prompts), how)
-    yields = frame_rows(Yield, made.yields)
+    yields = frame_rows(PairingOutcome, made.yields)
     return frame_rows(Pair, made.rows), yields[0] if len(prompts) == 1 else yields
 
 
 def demonstrated(rows, rule, top_k):
     how = Pairing(rule=rule, top_k=top_k, root_seed=0, iteration=1)
     made = demonstrate(frames(rows), rows_frame(Prompt, [ASKED]), how)
-    (outcome,) = frame_rows(Yield, made.yields)
+    (outcome,) = frame_rows(PairingOutcome, made.yields)
     return frame_rows(Demonstration, made.rows), outcome
 
 
@@ -160,7 +160,7 @@ CANDIDATES = st.lists(
     top_k=st.integers(1, 5),
     seed=st.integers(0, 9),
 )
-def test_pairs_are_those_in_plain_words(rows, rule, top_k, seed):
+def test_pairs_match_plain_definition(rows, rule, top_k, seed):
     pairs, made = paired(rows, rule, top_k, seed)
     expected = in_plain_words(rows, rule, top_k, seed)
     assert [(p.chosen_id, p.rejected_id) for p in pairs] == expected

@@ -89,6 +89,6 @@ def test_numbers_as_texts(tmp_path):
         assert read_prompts(path)[0].reference == text
 
 
-def test_number_is_no_prompt(tmp_path):
+def test_number_refused_as_prompt(tmp_path):
     """Nectar's `turns` counts the turns."""
     assert read(tmp_path, {"prompt": "q", "turns": 1}) == [("user", "q")]

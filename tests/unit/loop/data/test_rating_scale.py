@@ -16,7 +16,7 @@ def test_scale_keeps_the_order(name, one, other) -> None:
 
 
 @given(st.one_of(st.none(), st.booleans(), st.floats(), st.integers(), st.text()))
-def test_what_is_no_number_is_none(value) -> None:
+def test_non_number_gives_null(value) -> None:
     found = number(value)
     assert found is None or (found == float(value) and not isinstance(value, bool))
     assert vote_of(value) in (None, "first", "second", "tie")

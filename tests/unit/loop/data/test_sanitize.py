@@ -14,7 +14,7 @@ def test_nothing_that_acts_or_hides_is_left(text):
     assert all(c == "\n" or unicodedata.category(c) not in HIDDEN for c in shown)
 
 
-def test_codes_are_named():
+def test_codes_have_names():
     assert visible("\x1b[2Jgone\u202e") == "\\u{1b}[2Jgone\\u{202e}"
 
 

@@ -36,7 +36,7 @@ def pairwise(scores, right):
 
 
 @given(rows=SCORED)
-def test_area_is_that_of_all_pairs(rows):
+def test_auc_matches_pair_count(rows):
     scores, right, _ = columns(rows)
     found, defined = area(scores, right), pairwise(scores, right)
     assert (found is None) == (defined is None)

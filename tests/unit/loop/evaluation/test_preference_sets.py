@@ -119,7 +119,7 @@ def choice(instruction, task):
     return ChosenPair(better=better, worse=worse, task=task)
 
 
-def test_accuracy_is_told_of_all_and_by_task_type():
+def test_accuracy_overall_and_by_task():
     choices = [choice(f"x{n}", task) for n, task in enumerate("aaabb")]
     scores = [(1.0, 0.0), (0.0, 0.0), (0.0, 2.0), (3.0, 1.0), (None, 1.0)]
     whole, first, second = accuracies(choices, scores, draws=200)

@@ -91,7 +91,7 @@ def test_approval_up_success_down_stops():
     assert all(answer.approval[CRITIC] == 1 and not answer.right for answer in shown)
 
 
-def test_seen_loss_is_no_alarm():
+def test_known_loss_raises_no_alarm():
     after = policy(1, [said(n, right=n % 4 == 0, approved=n % 4 == 0) for n in range(SIZE)])
     assert found(seen(half_right(), after)) == {}
 

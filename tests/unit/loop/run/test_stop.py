@@ -61,7 +61,7 @@ def test_deadline_spares_cleanup():
 
 def test_work_is_given_up_at_deadline():
     """If the work swallows a deadline's signal, it comes again."""
-    stop, swallowed = StopSignal(drain_s=0.01), []
+    stop, swallowed = StopSignal(shutdown_timeout_s=0.01), []
 
     def work():
         try:

@@ -49,17 +49,17 @@ def test_every_family_is_in_every_split() -> None:
 def test_a_run_takes_them() -> None:
     found = load_prompts(PromptsConfig(source="smol"), seed=0)
     assert {p.split for p in found} == {"train", "dev", "held-out"}
-    assert all(p.exam is None and p.source == "smol" for p in found)
+    assert all(p.eval_set is None and p.source == "smol" for p in found)
 
 
-def test_beside_a_set_of_another_file(tmp_path: Path) -> None:
+def test_two_files_two_sets(tmp_path: Path) -> None:
     (tmp_path / "other.jsonl").write_text(
         '{"prompt": "Say hi.", "checks": [{"kind": "lowercase"}]}\n'
     )
     config = PromptsConfig(source="smol", held_out={"other": str(tmp_path / "other.jsonl")})
-    exams = [p.exam for p in load_prompts(config, seed=0) if p.split == "held-out"]
-    assert sorted(set(map(str, exams))) == ["other", "smol"]
-    assert exams.count("smol") == 300
+    eval_sets = [p.eval_set for p in load_prompts(config, seed=0) if p.split == "held-out"]
+    assert sorted(set(map(str, eval_sets))) == ["other", "smol"]
+    assert eval_sets.count("smol") == 300
 
 
 @pytest.mark.parametrize("setting", ["held_out", "dev"])

@@ -39,7 +39,7 @@ def critique(about: str, text: str, status: str = "scored") -> Critique:
     )
 
 
-def test_lesson_asks_what_critic_was_asked():
+def test_lesson_prompt_equals_critic_prompt():
     drafts = [draft(name) for name in "abcd"]
     said = 'Logical Correctness: fine. 1\n{"Logical Correctness": 1}'
     given = [

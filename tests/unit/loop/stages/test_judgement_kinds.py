@@ -14,7 +14,7 @@ JUDGED = [
 ]
 
 
-def test_stage_is_known_by_label():
+def test_stage_found_by_label():
     for label, noun in JUDGED:
         kind = kind_of(label)
         assert (None if kind is None else kind.noun) == noun

@@ -8,7 +8,7 @@ from lpfloop.loop.data.judged_candidates import READ
 from lpfloop.loop.data.training_rows import Outcome
 from lpfloop.loop.stages.prefer import preferred_pairs
 from lpfloop.stores.frames import frame_rows, rows_frame
-from lpfloop.stores.records import Candidate, Pair, Preference, Yield
+from lpfloop.stores.records import Candidate, Pair, PairingOutcome, Preference
 
 
 def candidates(prompt: str, count: int) -> list[Candidate]:
@@ -37,7 +37,7 @@ def made(drafts, votes, prompts=("p",)):
         rows_frame(Preference, votes).select(READ["preferences"]),
     )
     found = preferred_pairs(*frames, asked, 3)
-    return frame_rows(Pair, found.rows), frame_rows(Yield, found.yields)
+    return frame_rows(Pair, found.rows), frame_rows(PairingOutcome, found.yields)
 
 
 def test_preferred_is_chosen(subtests):
@@ -53,7 +53,7 @@ def test_preferred_is_chosen(subtests):
             assert (outcome.outcome, outcome.made) == (Outcome.PAIRED, 1)
 
 
-def test_undecided_gives_no_pair(subtests):
+def test_undecided_skipped_for_pairs(subtests):
     for votes, outcome in [
         ([], "not_compared"),
         ([("tie")], "tied"),

@@ -33,7 +33,7 @@ def test_highest_reward_wins():
     assert promising([a, b], rewarded(**rewards), critiques) == [b]
 
 
-def test_unusable_candidates_take_no_part():
+def test_unusable_candidates_excluded():
     cut = candidate(1, finish_reason="length")
     empty = candidate(2, text=" ")
     unread = candidate(3)

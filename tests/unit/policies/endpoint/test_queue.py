@@ -124,7 +124,7 @@ def test_two_endpoints_share_the_work():
     assert shares[0] == pytest.approx(32, abs=4)
 
 
-def test_failed_request_goes_to_another_endpoint():
+def test_failed_request_moves_to_other_endpoint():
     stage = Stage(2, lambda place, name, _: failure(500) if place == 0 and name == VICTIM else None)
     assert failed(draw(stage, 32)) == []
     assert [post.endpoint for post in stage.posts if post.name == VICTIM][-1] == 1

@@ -107,7 +107,7 @@ def scored(place):
     return result.answers
 
 
-def test_values_that_are_no_scores(tmp_path, subtests):
+def test_non_score_values(tmp_path, subtests):
     for value in REFUSED:
         with subtests.test(value=value), pytest.raises(EngineError, match="mine"):
             scored(function_of(tmp_path, value))

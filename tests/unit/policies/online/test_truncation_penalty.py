@@ -37,7 +37,7 @@ def test_below_every_finished_answer(told: list[tuple[float, bool]], shift: floa
         assert cut_metrics(found, ended)["missing_eos/above_mean"] == 0.0
 
 
-def test_one_finished_answer_has_no_spread():
+def test_one_answer_no_spread():
     scores, ended = [3.0, 1.0, 5.0], [True, False, False]
     assert ruled(scores, ended, "below", 2.0) == [3.0, *[3.0 - 2 * pstdev(scores)] * 2]
     assert ruled([3.0, 3.0], [True, False], "below") == [3.0, 2.0]

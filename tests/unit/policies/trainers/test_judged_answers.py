@@ -82,7 +82,7 @@ def test_the_child_gets_its_scores(tmp_path, parent) -> None:
     assert read_steps(tmp_path / STEPS) == [], "asking is no step"
 
 
-def test_the_same_answers_are_asked_once(tmp_path, parent) -> None:
+def test_equal_answers_judged_once(tmp_path, parent) -> None:
     first = ask(tmp_path, answers("a", "bb"))
     assert ask(tmp_path, answers("a", "bb")) == first
     assert parent.asked == [3]
@@ -98,7 +98,7 @@ def test_a_child_that_is_to_end(tmp_path) -> None:
     assert ask(tmp_path, answers("a")) is None
 
 
-def test_half_a_judgement_is_none(tmp_path, subtests) -> None:
+def test_partial_judgement_unscored(tmp_path, subtests) -> None:
     write_answers(tmp_path, 1, answers("a", "b"))
     for scores, key in (
         ({"cand-0": 1.0}, "2 answers"),

@@ -167,7 +167,7 @@ def restarts(caplog: pytest.LogCaptureFixture) -> list[str]:
 FAULTS = {**DEATHS, "hang": "no result for 60 s", "refuse": "no finite probabilities"}
 
 
-def test_one_failure_changes_no_result(opened, tmp_path, caplog, subtests) -> None:
+def test_single_failure_keeps_results(opened, tmp_path, caplog, subtests) -> None:
     for fault, how in {**FAULTS, "deaf": "nothing read for 60 s"}.items():
         with subtests.test(fault=fault):
             caplog.clear()
@@ -242,7 +242,7 @@ def test_workers_that_do_not_load(opened, caplog, monkeypatch, subtests) -> None
             assert len(restarts(caplog)) == tries
 
 
-def test_a_new_stall_limit_holds_at_once(opened, clock, tmp_path, caplog) -> None:
+def test_new_stall_limit_applies_immediately(opened, clock, tmp_path, caplog) -> None:
     """A change wakes the threads that wait for a result."""
     engine = opened(hang_timeout_s=1e9)
     plain, waits = clock.sleep, [0]
@@ -332,7 +332,7 @@ def test_no_node_for_the_successor(clock: Clock, subtests) -> None:
                 list(results)
 
 
-def test_a_process_that_waits_for_a_node_has_nothing_to_do(clock: Clock) -> None:
+def test_process_waiting_for_node_is_idle(clock: Clock) -> None:
     opening = Opening(kind="scripted", model="none", config=EngineConfig(kind="scripted"))
     engine = HostedModel(opening, lambda opening: Double(clock, opening, waits=True))
     engine.sleep()

@@ -76,7 +76,7 @@ def test_what_decides_the_text_matters(folder: Path) -> None:
     assert len(set(digests)) == len(digests)
 
 
-def test_what_is_no_model(folder: Path, tmp_path: Path, subtests) -> None:
+def test_invalid_model_folders(folder: Path, tmp_path: Path, subtests) -> None:
     for number, (spoil, sentence) in enumerate(NO_MODELS):
         spoiled = shutil.copytree(folder, tmp_path / f"{number}")
         spoil(spoiled)
@@ -100,7 +100,7 @@ NO_MODELS = [
 ]
 
 
-def test_auto_takes_what_is_installed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_auto_uses_installed_tracker(monkeypatch: pytest.MonkeyPatch) -> None:
     installed: set[str] = set()
     monkeypatch.setattr(opening, "find_spec", lambda name: name if name in installed else None)
     assert engine_kind("http://127.0.0.1:1/v1", AUTO) == "openai"

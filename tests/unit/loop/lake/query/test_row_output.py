@@ -55,7 +55,7 @@ def test_parquet_and_csv_read_back(capfdbinary):
     assert (second["text"], second["aspects"], second["rating"]) == ("", "", "")
 
 
-def test_csv_text_is_no_formula(capfdbinary):
+def test_csv_text_escapes_formulas(capfdbinary):
     texts = ["=1+1", "@SUM(1)", "+1+1", "-1+1", "- it", "\t=1", "\r=1", "-5", "+3.25", "-1e-7", ""]
     frame = pl.DataFrame({"text": [*texts, None], "n": range(-len(texts), 1)})
     data = written(capfdbinary, frame, Form.CSV).decode()

@@ -169,7 +169,7 @@ def test_many_rows_keep_their_order_and_are_listed_once(tmp_path):
 
 
 def test_lists_of_an_unfinished_run(tmp_path, subtests):
-    """Rows lie in the journal, in files, or in a file some of whose units are owed again."""
+    """Rows lie in the journal, in files, or in a file some of whose units are pending again."""
 
     def require_same_rows(state):
         reader = RunReader(tmp_path / "a")
@@ -191,7 +191,7 @@ def test_lists_of_an_unfinished_run(tmp_path, subtests):
     writer.seal()
     require_same_rows("in files")
     writer.journal.lose("1-1")
-    require_same_rows("owed again")
+    require_same_rows("pending again")
     with armed({"lake.seal": "enospc"}):
         writer.commit("1-1", unit_rows(1, 5), {})
         writer.flush()

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lpfloop.loop.data.contamination import overlaps
-from lpfloop.loop.data.resemblance import GRAM, MINIMA, alike, signatures, similarity
+from lpfloop.loop.data.near_duplicates import GRAM, MINIMA, alike, signatures, similarity
 
 LONG = "the train leaves the station at nine and arrives in the other town before it is noon"
 OTHER = "she sells the seven small shells that her sister had found on the shore last summer"

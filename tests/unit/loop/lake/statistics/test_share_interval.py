@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from lpfloop.loop.lake.statistics.share_interval import share_interval, wilson
 
 
-def test_the_interval_is_that_of_newcombes_table(subtests):
+def test_interval_matches_newcombe(subtests):
     for right, n, low, high in [
         (81, 263, 0.2553, 0.3662),
         (15, 148, 0.0624, 0.1605),

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from rows import ALARM
 
-from lpfloop.loop.lake.query.run_needs import LOW_BYTES, RunState, needs_told, run_needs
+from lpfloop.loop.lake.query.next_steps import LOW_BYTES, RunState, needs_told, run_needs
 
 DONE = RunState(
     run="mine",
@@ -24,8 +24,9 @@ BUDGET = (
 )
 UNREAD = (
     "UnreadRepliesError: critique:sample: 30 of 40 replies cannot be read (30 unreadable), more "
-    "than smoke.most_unread=0.5. The judge does not keep to the form. One of them: unreadable. To "
-    "ask again, `lpfloop resume mine`; to go on as it is, with --set smoke.most_unread=1"
+    "than smoke.max_parse_failures=0.5. The judge does not keep to the form. One of them: "
+    "unreadable. To ask again, `lpfloop resume mine`; to go on as it is, with "
+    "--set smoke.max_parse_failures=1"
 )
 STATES = {
     "paused": (replace(LEFT, work="paused"), "paused", "resume mine"),
@@ -56,7 +57,7 @@ STATES = {
 }
 
 
-def test_each_state_tells_what_it_needs_and_how():
+def test_next_step_for_each_state():
     for state, told, command in STATES.values():
         first = run_needs(state)[0]
         assert told in first.what

@@ -12,7 +12,7 @@ REMARK = "remark"
 """The kind of the event: iteration, stage, remark."""
 
 
-class Remarks:
+class RunWarnings:
     """The warnings about a stage's work; those that an earlier process kept are not repeated."""
 
     def __init__(self, store: RunWriter, iteration: int, stage: str) -> None:

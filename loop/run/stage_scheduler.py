@@ -18,8 +18,8 @@ from typing import Self
 
 from ...stores.journal_reader import Unit
 from ...stores.lake import OwedAgainError, RunWriter
+from .device_placement import HERE, Places
 from .handles import Planned
-from .stage_places import HERE, Places
 from .stop import Stopped, StopSignal
 
 TURN_S = 0.05
@@ -44,7 +44,7 @@ class Ongoing:
 
 
 @dataclass(kw_only=True)
-class Flow:
+class StageScheduler:
     """The stages at work, and whether more may begin; `break_off` ends the work of all engines.
 
     `limit_reached` returns the error of a limit that ends the run at once, or None.
@@ -140,7 +140,7 @@ class Flow:
     def pay(
         self,
         planned: Planned,
-        owed: Sequence[Unit],
+        pending: Sequence[Unit],
         places: Places,
         tell: Callable[[str], None],
         body: Callable[[], None],
@@ -151,7 +151,9 @@ class Flow:
             Exception: as `check` does, and the error of `body` if it runs here.
         """
         self._until(lambda: not any(stage.places & places - {HERE} for stage in self._ongoing))
-        stage = Ongoing(planned=planned, places=places, open={unit.key for unit in owed}, tell=tell)
+        stage = Ongoing(
+            planned=planned, places=places, open={unit.key for unit in pending}, tell=tell
+        )
         with self.changed:
             self._ongoing.append(stage)
             self._stage_of.update(dict.fromkeys(stage.open, stage))

@@ -19,7 +19,7 @@ from ...stores.records import SCORED, Breakdown, Candidate
 from ..run.handles import Rows
 from ..run.iteration import Iteration
 from ..run.run import Verb
-from .judging import JudgedStage, JudgeInquiry, Posed, judge_line, judge_params
+from .judging import JudgedStage, JudgeRequest, Posed, judge_line, judge_params
 from .retry_unscored import judged
 
 BREAK_UP = Verb("break_up")
@@ -87,7 +87,7 @@ class BreakingUp(JudgedStage[AnswerPassage, Statements, Breakdown]):
         """Return the reason for not sending a passage to the critic; None if it is sent."""
         return None if subject.status is None else [Reading(subject.status.value, NO_STATEMENTS)]
 
-    def rows(self, asked: JudgeInquiry[AnswerPassage, Statements]) -> list[Breakdown]:
+    def rows(self, asked: JudgeRequest[AnswerPassage, Statements]) -> list[Breakdown]:
         """Return the breakdown."""
         (reading,), (name,) = asked.readings, self.ids(asked.subject)
         candidate, place, text, _ = asked.subject

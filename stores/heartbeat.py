@@ -8,8 +8,8 @@ import logging
 import threading
 from collections.abc import Callable
 
-from .heads import BEAT_S, Headship
 from .lock import FencedError
+from .run_lease import BEAT_S, RunLease
 
 RETRY_S = 10.0
 
@@ -24,7 +24,7 @@ class SignsOfLife:
     """
 
     def __init__(
-        self, headship: Headship, on_adopted: Callable[[FencedError], None] = lambda _: None
+        self, headship: RunLease, on_adopted: Callable[[FencedError], None] = lambda _: None
     ) -> None:
         self._headship = headship
         self._on_adopted = on_adopted

@@ -19,7 +19,7 @@ Found = Mapping[tuple[str, str], tuple[bool, ...]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Course:
+class CheckpointHistory:
     """The policies of a run so far, by iteration, and their standing; without verdicts, the latest.
 
     `first` is the iteration of the policy that the run begins with. `found` has, for each look so
@@ -32,7 +32,7 @@ class Course:
     found: Found = field(default_factory=dict[tuple[str, str], tuple[bool, ...]])
 
     @classmethod
-    def of(cls, initial: Checkpoint) -> "Course":
+    def of(cls, initial: Checkpoint) -> "CheckpointHistory":
         """Return the course of a run that has made no policy since its first one."""
         return cls(first=initial.iteration, made={initial.iteration: initial})
 
@@ -63,12 +63,14 @@ class Course:
         """The policies that the next one is compared with."""
         return {"initial": self.made[self.first], "previous": self.latest, "best": self.best}
 
-    def having(self, made: Checkpoint, standing: PolicyStanding | None = None) -> "Course":
+    def having(
+        self, made: Checkpoint, standing: PolicyStanding | None = None
+    ) -> "CheckpointHistory":
         """Return the course with the policy that its next iteration made, and its standing."""
         policies = {**self.made, made.iteration: made}
         return replace(self, made=policies, standing=standing or self.standing)
 
-    def finding(self, verdicts: Sequence[PolicyVerdict]) -> "Course":
+    def finding(self, verdicts: Sequence[PolicyVerdict]) -> "CheckpointHistory":
         """Return the course with the findings of one more look at all prompts."""
         looks = {
             (row.split, row.against): row.answer == "better"
@@ -80,7 +82,10 @@ class Course:
 
 
 def standing_after(
-    course: Course, made: Checkpoint, verdicts: Sequence[PolicyVerdict], config: VerdictConfig
+    course: CheckpointHistory,
+    made: Checkpoint,
+    verdicts: Sequence[PolicyVerdict],
+    config: VerdictConfig,
 ) -> PolicyStanding:
     """Return the standing of a run's policies with M_t, by the verdicts on it."""
     beside = [row for row in verdicts if row.against == "best"]
@@ -106,10 +111,11 @@ def standing_after(
 def _falls(beside: Sequence[PolicyVerdict], config: VerdictConfig) -> Iterator[str]:
     """Yield the tasks, or all, in which a policy is worse than the best beyond the margins."""
     for row in beside:
-        if row.scope == "all" and row.difference < -config.margin:
-            yield f"by {_points(-row.difference)} in all (margin {_points(config.margin)})"
-        if row.scope == "task" and row.difference < -config.task_margin:
-            margin = _points(config.task_margin)
+        if row.scope == "all" and row.difference < -config.regression_tolerance:
+            tolerance = _points(config.regression_tolerance)
+            yield f"by {_points(-row.difference)} in all (margin {tolerance})"
+        if row.scope == "task" and row.difference < -config.task_tolerance:
+            margin = _points(config.task_tolerance)
             yield f"by {_points(-row.difference)} in {row.name} (margin {margin})"
 
 

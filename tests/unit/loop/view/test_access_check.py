@@ -11,7 +11,7 @@ from starlette.applications import Starlette
 from starlette.responses import PlainTextResponse
 from starlette.routing import Route
 
-from lpfloop.loop.view.entrance import Entrance
+from lpfloop.loop.view.access_check import AccessCheck
 from lpfloop.loop.view.server import configured, listening
 
 TOKEN = "a-token"
@@ -24,7 +24,7 @@ def served(app) -> Iterator[str]:
     """Serve an application behind its guard; return its address."""
     with listening(0) as listener:
         port = listener.getsockname()[1]
-        server = uvicorn.Server(configured(Entrance(app, port, TOKEN)))
+        server = uvicorn.Server(configured(AccessCheck(app, port, TOKEN)))
         thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]}, daemon=True)
         thread.start()
         try:

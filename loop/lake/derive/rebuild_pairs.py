@@ -86,7 +86,7 @@ class Rederivation:
             read = open_derived(self.run.folder, self.critiques)
             reads.append({"derived": read.name, "identity": read.identity})
         return {
-            "verb": "rederive",
+            "verb": "rebuild-pairs",
             "run": self.run.folder.name,
             "table": TABLES[self.row_type],
             "rule": first.rule,
@@ -142,7 +142,7 @@ class Rederivation:
             yield made._replace(receipts=binarisation_receipts(block.judged, made, how))
 
 
-def rederive(run: RunReader, wanted: DerivationRequest) -> Told:
+def rebuild_pairs(run: RunReader, wanted: DerivationRequest) -> Told:
     """Derive rows to train on from a run's stored rows, under a name.
 
     Raises:

@@ -25,7 +25,7 @@ SHIPPED, HOSTED = "alpacafarm", "alpacafarm-hosted"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Panel:
+class JudgePanel:
     """Annotators, one of which labels each pair, and the probability that noise flips a label."""
 
     pool: AnnotatorPool
@@ -44,8 +44,8 @@ class Panels:
     None if the run does not make the comparison.
     """
 
-    training: Panel | None
-    evaluation: Panel | None
+    training: JudgePanel | None
+    evaluation: JudgePanel | None
 
     @classmethod
     def of(cls, config: RunConfig) -> "Panels":
@@ -97,24 +97,24 @@ def compares(config: RunConfig) -> bool:
     return isinstance(recipe, Annotated) and not (unweighed or is_rewarded(config))
 
 
-def _training(pool: AnnotatorPool, config: RunConfig) -> Panel:
+def _training(pool: AnnotatorPool, config: RunConfig) -> JudgePanel:
     """Return p_ann, or p_single if `annotation.single` names an annotator."""
     annotation = config.annotation
     if annotation.single is not None:
-        return Panel(pool=pool.only(annotation.single), flip_probability=0.0)
-    return Panel(pool=pool, flip_probability=annotation.flip_probability)
+        return JudgePanel(pool=pool.only(annotation.single), flip_probability=0.0)
+    return JudgePanel(pool=pool, flip_probability=annotation.flip_probability)
 
 
-def _evaluation(pool: AnnotatorPool, config: RunConfig) -> Panel:
+def _evaluation(pool: AnnotatorPool, config: RunConfig) -> JudgePanel:
     """Return p_eval, or p_single if `assessment.annotators` is `single`."""
     if config.assessment.annotators == "pool":
-        return Panel(pool=pool, flip_probability=0.0)
+        return JudgePanel(pool=pool, flip_probability=0.0)
     if config.annotation.single is None:
         raise ConfigError(
             "assessment.annotators is single, but annotation.single names no annotator of the "
             f"pool {config.annotation.pool}"
         )
-    return Panel(pool=pool.only(config.annotation.single), flip_probability=0.0)
+    return JudgePanel(pool=pool.only(config.annotation.single), flip_probability=0.0)
 
 
 def _require_guardable(pool: AnnotatorPool, config: RunConfig) -> None:
@@ -124,10 +124,10 @@ def _require_guardable(pool: AnnotatorPool, config: RunConfig) -> None:
         ConfigError: if an annotator has such a prompt, and the run guards its judges.
     """
     published = [a.name for a in pool.annotators if isinstance(a, PublishedAnnotator)]
-    if published and config.guard:
+    if published and config.injection_guard:
         raise ConfigError(
             f"annotation.pool {pool.name}: {published[0]} uses a published prompt, which lacks a "
-            "place for the guard against forged verdicts: set guard=false, or choose "
+            "place for the guard against forged verdicts: set injection_guard=false, or choose "
             "annotation.pool=alpacafarm"
         )
 

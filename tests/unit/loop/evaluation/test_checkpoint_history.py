@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from rows import CHECKPOINT, VERDICT
 
 from lpfloop.configs.schema import VerdictConfig
-from lpfloop.loop.evaluation.course import Course, standing_after
+from lpfloop.loop.evaluation.checkpoint_history import CheckpointHistory, standing_after
 from lpfloop.stores.records import Checkpoint, PolicyVerdict
 
 TASKS = ("math", "facts")
@@ -19,7 +19,7 @@ def policy(number: int) -> Checkpoint:
 
 
 def found(
-    made: Checkpoint, course: Course, levels: dict[int, dict[str, float]]
+    made: Checkpoint, course: CheckpointHistory, levels: dict[int, dict[str, float]]
 ) -> list[PolicyVerdict]:
     """Return the verdicts on a policy, for these levels of each policy and task."""
     rows = list[PolicyVerdict]()
@@ -45,10 +45,10 @@ def found(
     return rows
 
 
-def run_through(levels: list[dict[str, float]], config: VerdictConfig) -> list[Course]:
+def run_through(levels: list[dict[str, float]], config: VerdictConfig) -> list[CheckpointHistory]:
     """Return the course of a run after each policy, regardless of the policy's parent."""
     numbered = dict(enumerate(levels))
-    course = Course.of(policy(0))
+    course = CheckpointHistory.of(policy(0))
     courses = [course]
     for number in range(1, len(levels)):
         made = policy(number)
@@ -77,7 +77,7 @@ def test_fall_in_one_task():
 def test_small_falls_do_not_add_up():
     """lpfloop compares each policy with the best, not with the one before."""
     levels = [both(level, level) for level in (0.5, 0.7, 0.695, 0.69, 0.68)]
-    courses = run_through(levels, VerdictConfig(margin=0.012, task_margin=0.012))
+    courses = run_through(levels, VerdictConfig(regression_tolerance=0.012, task_tolerance=0.012))
     assert [course.start.iteration for course in courses] == [0, 1, 2, 3, 1]
 
 
@@ -87,8 +87,8 @@ LEVELS = st.lists(
 CONFIGS = st.builds(
     VerdictConfig,
     on_regression=st.sampled_from(["continue", "rollback", "stop"]),
-    margin=st.floats(0, 0.2),
-    task_margin=st.floats(0, 0.2),
+    regression_tolerance=st.floats(0, 0.2),
+    task_tolerance=st.floats(0, 0.2),
 )
 
 
@@ -100,11 +100,13 @@ def test_best_never_below_first(levels, config):
         best, earlier = after.best.iteration, before.best.iteration
         assert mean[best] >= mean[earlier]
         for task in TASKS:
-            assert levels[best][task] >= levels[earlier][task] - config.task_margin - 1e-12
+            assert levels[best][task] >= levels[earlier][task] - config.task_tolerance - 1e-12
 
 
 @given(LEVELS, CONFIGS.filter(lambda config: config.on_regression == "rollback"))
 def test_rollback_keeps_start_near_best(levels, config):
     for course in run_through(levels, config):
         start, best = levels[course.start.iteration], levels[course.best.iteration]
-        assert sum(start.values()) / 2 >= sum(best.values()) / 2 - config.margin - 1e-12
+        assert (
+            sum(start.values()) / 2 >= sum(best.values()) / 2 - config.regression_tolerance - 1e-12
+        )

@@ -20,7 +20,7 @@ class Forecast:
 
 
 @dataclass(kw_only=True)
-class CostExperience:
+class CostEstimator:
     """The cost of requests of one kind in this process.
 
     `asked` counts requests, `calls` also their repetitions; `size` is the bytes of their prompts.

@@ -40,7 +40,7 @@ def new_token() -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Entrance:
+class AccessCheck:
     """The application behind its guard, on a port of the loopback address."""
 
     app: ASGIApp

@@ -14,12 +14,12 @@ from ..daemon.logs import LogReporter
 from ..daemon.training_job import TrainingRequest, training_job
 from ..lake.derive.derivation import Told
 from ..lake.derive.derivation_request import DerivationRequest
-from ..lake.derive.rederive import rederive
+from ..lake.derive.rebuild_pairs import rebuild_pairs
 from ..lake.derive.reparse import reparse
 from ..lake.imports.import_files import Import, import_files
 from ..lake.query.runs import open_run
+from .api_runs import Place, opened_in, run_of
 from .read_only_run import ReadOnlyRun
-from .working import Place, opened_in, run_of
 
 
 def _of_a_run(run: Place | ReadOnlyRun, lake: Place | None) -> tuple[Path, str]:
@@ -31,7 +31,7 @@ def derive(run: Place | ReadOnlyRun, lake: Place | None, wanted: DerivationReque
     """Make pairs or demonstrations from a run's stored rows under another rule."""
     root, name = _of_a_run(run, lake)
     with closing(open_run(root, name)) as reader:
-        return rederive(reader, wanted)
+        return rebuild_pairs(reader, wanted)
 
 
 def parse_again(run: Place | ReadOnlyRun, lake: Place | None, name: str | None) -> Told:

@@ -1,7 +1,7 @@
-"""The exams that each policy of a run takes: on dev prompts, which decide, and on held-out ones.
+"""The eval sets of a run: dev prompts, which decide, and held-out prompts.
 
-Held-out prompts may be several sets with names. Each is a separate exam and benchmark; verdicts are
-about all of them, and about each.
+Held-out prompts may be several sets with names. Each is a separate eval set and benchmark; verdicts
+are about all of them, and about each.
 """
 
 from collections.abc import Mapping, Sequence
@@ -10,28 +10,28 @@ from dataclasses import dataclass
 from ...configs.schema import RunConfig
 from ...stores.keys import derive_seed
 from ...stores.records import Checkpoint, Prompt, Split
-from ..data.splits import DEV, HELD_OUT, exam_benchmark
+from ..data.splits import DEV, HELD_OUT, eval_set_benchmark
 from ..evaluation.assess import evaluate
-from ..evaluation.course import Course
+from ..evaluation.checkpoint_history import CheckpointHistory
 from ..evaluation.observed import FEWEST
+from ..evaluation.overoptimization_checks import watch
 from ..evaluation.policy_verdicts import judged
 from ..evaluation.probe import probe
-from ..evaluation.step_exams import chosen_policy
-from ..evaluation.watch_policy import watch
+from ..evaluation.step_eval_sets import chosen_policy
 from ..run.handles import Prompts, chunked
 from ..run.iteration import Iteration
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Exams:
+class EvalSets:
     """The prompts that every policy of a run is evaluated on: dev and held-out ones, in order."""
 
     prompts: Mapping[Split, Sequence[Prompt]]
     chunk: int
 
     @classmethod
-    def of(cls, config: RunConfig, prompts: Sequence[Prompt]) -> "Exams":
-        """Return the exams of a run of these prompts."""
+    def of(cls, config: RunConfig, prompts: Sequence[Prompt]) -> "EvalSets":
+        """Return the eval sets of a run of these prompts."""
         every: dict[Split, Sequence[Prompt]] = {
             DEV: deciding(config, prompts),
             HELD_OUT: examined(config, prompts),
@@ -47,42 +47,44 @@ class Exams:
         """The prompts of each set of held-out ones, by its benchmark: one set without names."""
         found: dict[str, list[Prompt]] = {}
         for prompt in self.prompts[HELD_OUT]:
-            found.setdefault(exam_benchmark(prompt.exam), []).append(prompt)
+            found.setdefault(eval_set_benchmark(prompt.eval_set), []).append(prompt)
         return found or {HELD_OUT: []}
 
 
-def examine_steps(it: Iteration, last: Checkpoint, exams: Exams) -> Checkpoint:
+def evaluate_steps(it: Iteration, last: Checkpoint, eval_sets: EvalSets) -> Checkpoint:
     """Evaluate the policies that a training published at its steps before the last; return M_t."""
-    held_out = {name: chunked(prompts, exams.chunk) for name, prompts in exams.sets.items()}
-    return chosen_policy(it, last, exams.chunked(DEV), held_out)
+    held_out = {name: chunked(prompts, eval_sets.chunk) for name, prompts in eval_sets.sets.items()}
+    return chosen_policy(it, last, eval_sets.chunked(DEV), held_out)
 
 
-def examine(it: Iteration, course: Course, exams: Exams) -> Course:
+def evaluate_sets(
+    it: Iteration, course: CheckpointHistory, eval_sets: EvalSets
+) -> CheckpointHistory:
     """Evaluate M_t, and return the updated course of the run."""
-    decides = bool(exams.prompts[DEV])
+    decides = bool(eval_sets.prompts[DEV])
     if decides:
-        evaluate(it, exams.chunked(DEV), benchmark=DEV)
-    for benchmark, prompts in exams.sets.items():
-        evaluate(it, chunked(prompts, exams.chunk), benchmark=benchmark)
+        evaluate(it, eval_sets.chunked(DEV), benchmark=DEV)
+    for benchmark, prompts in eval_sets.sets.items():
+        evaluate(it, chunked(prompts, eval_sets.chunk), benchmark=benchmark)
     probe(it)
     if it.number == course.first:
         return course
-    watch(it, DEV if len(exams.prompts[DEV]) >= FEWEST else HELD_OUT)
-    course = judged(it, course, exams.prompts[HELD_OUT], HELD_OUT)
-    return judged(it, course, exams.prompts[DEV], DEV) if decides else course.having(it.parent)
+    watch(it, DEV if len(eval_sets.prompts[DEV]) >= FEWEST else HELD_OUT)
+    course = judged(it, course, eval_sets.prompts[HELD_OUT], HELD_OUT)
+    return judged(it, course, eval_sets.prompts[DEV], DEV) if decides else course.having(it.parent)
 
 
 def examined(config: RunConfig, prompts: Sequence[Prompt]) -> list[Prompt]:
     """Return the held-out prompts that every policy of a run is evaluated on, set by set."""
     sets: dict[str, list[Prompt]] = {}
     for prompt in ordered(prompts, HELD_OUT, config.seed):
-        sets.setdefault(prompt.exam or "", []).append(prompt)
-    return [p for name in sorted(sets) for p in sets[name][: config.prompts.evaluated]]
+        sets.setdefault(prompt.eval_set or "", []).append(prompt)
+    return [p for name in sorted(sets) for p in sets[name][: config.prompts.max_test]]
 
 
 def deciding(config: RunConfig, prompts: Sequence[Prompt]) -> list[Prompt]:
     """Return the dev prompts by which the policies of a run are compared during the run."""
-    return ordered(prompts, DEV, config.seed)[: config.prompts.deciding]
+    return ordered(prompts, DEV, config.seed)[: config.prompts.max_dev]
 
 
 def ordered(prompts: Sequence[Prompt], split: str, seed: int) -> list[Prompt]:

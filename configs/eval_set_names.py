@@ -20,15 +20,15 @@ def _unlike_a_file_beside(name: str) -> str:
     return name
 
 
-ExamName = Annotated[
+EvalSetName = Annotated[
     str, Field(pattern=r"^[a-z0-9][a-z0-9._-]*$"), AfterValidator(_unlike_a_file_beside)
 ]
 """The name of a set of held-out prompts."""
 
 
-def of_exam(setting: V | Mapping[str, V] | None, exam: str | None) -> V | None:
+def of_eval_set(setting: V | Mapping[str, V] | None, eval_set: str | None) -> V | None:
     """Return a setting's value for a set: the same for all, unless the setting names sets."""
     if isinstance(setting, Mapping):
         named = cast("Mapping[str, V]", setting)
-        return None if exam is None else named.get(exam)
+        return None if eval_set is None else named.get(eval_set)
     return setting

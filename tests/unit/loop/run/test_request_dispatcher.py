@@ -6,7 +6,7 @@ from itertools import chain, repeat
 from types import SimpleNamespace
 from typing import Any, cast
 
-from lpfloop.loop.run.pump import _BatchSource
+from lpfloop.loop.run.request_dispatcher import _BatchSource
 from lpfloop.stores.journal_reader import Cost, Unit
 
 
@@ -23,7 +23,7 @@ def source_under(budget: Any) -> _BatchSource[Any]:
         rest=nullcontext,
         commits_later=False,
         planned=SimpleNamespace(iteration=0, stage="sample"),
-        owed=[Unit(key="u", chunk=0)],
+        pending=[Unit(key="u", chunk=0)],
         waits=lambda _: False,
     )
     journal = SimpleNamespace(events=lambda _: [])

@@ -21,14 +21,14 @@ from ...policies.engines.engine import (
 )
 from ...policies.engines.token_count import most_tokens, schema_tokens
 from ...stores.journal_reader import Cost
-from .expectation import CostExperience
+from .cost_estimator import CostEstimator
 from .models import Served
-from .reporter import Advance
+from .reporter import UnitStats
 from .run import Run
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class EngineLine:
+class EngineClient:
     """Requests to a model's engine, sampled by `first`, and by `again` if repeated."""
 
     run: Run
@@ -70,7 +70,7 @@ class EngineLine:
 
     def spent(
         self, requests: Sequence[Request], answers: Sequence[Completion], *, again: bool
-    ) -> Advance:
+    ) -> UnitStats:
         """Return the cost of completions, the number of failures, and the models that answered."""
         self._experience.learn(requests, answers, again=again)
         prompt_tokens = sum(c.prompt_tokens for c in answers)
@@ -78,7 +78,7 @@ class EngineLine:
         pairs = zip(requests, answers, strict=True)
         batched = [c for c in answers if c.provenance is not None and c.provenance.batched]
         off = 1 - self.run.prices.batch
-        return Advance(
+        return UnitStats(
             tokens=tokens,
             prompt_tokens=prompt_tokens,
             letters=sum(len(c.text) for c in answers),
@@ -113,7 +113,7 @@ class EngineLine:
         return self.served.engine.reasoning_tokens
 
     @property
-    def _experience(self) -> CostExperience:
+    def _experience(self) -> CostEstimator:
         return self.run.budget.experience[self.served.name, self.first, self.judge]
 
     def _money(self, answers: Sequence[Completion]) -> float:
@@ -175,10 +175,10 @@ class ScorerLine:
 
     def spent(
         self, requests: Sequence[ScoreRequest], answers: Sequence[float | None], *, again: bool
-    ) -> Advance:
+    ) -> UnitStats:
         """Return no cost."""
         del requests, answers, again
-        return Advance()
+        return UnitStats()
 
     def note_failures(self, answers: Sequence[float | None]) -> None:
         """Do nothing: a row without a score holds the reason."""

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Protocol, Self, TypeVar
 
 from ...stores.journal_reader import Cost
-from .reporter import Advance
+from .reporter import UnitStats
 
 Request_co = TypeVar("Request_co", covariant=True)
 Answer_contra = TypeVar("Answer_contra", contravariant=True)
@@ -13,7 +13,7 @@ Answer = TypeVar("Answer")
 Travelling = TypeVar("Travelling")
 
 
-class Inquiry(Protocol[Request_co, Answer_contra]):
+class RetryableRequest(Protocol[Request_co, Answer_contra]):
     """A question to a model, with the content of its latest answer: an immutable value."""
 
     @property
@@ -35,7 +35,7 @@ class Inquiry(Protocol[Request_co, Answer_contra]):
         ...
 
 
-class ModelLine(Protocol[Request_contra, Answer, Travelling]):
+class ModelClient(Protocol[Request_contra, Answer, Travelling]):
     """The channel of requests to a model: their form, their maximal and their actual cost."""
 
     @property
@@ -61,7 +61,7 @@ class ModelLine(Protocol[Request_contra, Answer, Travelling]):
 
     def spent(
         self, requests: Sequence[Request_contra], answers: Sequence[Answer], *, again: bool
-    ) -> Advance:
+    ) -> UnitStats:
         """Return the actual cost of answers, and learn the expected cost from it."""
         ...
 

@@ -18,10 +18,10 @@ from ...policies.engines.feed import Source
 from ...stores.journal_reader import Cost, Unit
 from .admission import Admission, Demand, Next
 from .budget import cost_of
-from .inquiry import Inquiry, ModelLine
-from .remarks import Remarks
-from .reporter import Advance
+from .reporter import UnitStats
+from .retryable_request import ModelClient, RetryableRequest
 from .run import Run
+from .run_warnings import RunWarnings
 from .stage import Stage
 
 SLICE = 32
@@ -30,25 +30,25 @@ SLICE = 32
 Place = tuple[int, ...]
 """The position of an inquiry in its unit; its parts take its position, in order."""
 
-Q = TypeVar("Q", bound=Inquiry[Any, Any])
+Q = TypeVar("Q", bound=RetryableRequest[Any, Any])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Pump(Generic[Q]):
-    """The owed units of a stage, as requests to one model.
+class RequestDispatcher(Generic[Q]):
+    """The pending units of a stage, as requests to one model.
 
     `work` gives a unit's inquiries when its turn has come; `commit` takes the settled inquiries
     in their order, with the cost of the answers.
     """
 
     run: Run
-    line: ModelLine[Any, Any, Any]
+    line: ModelClient[Any, Any, Any]
     work: Callable[[Unit], Sequence[Q]]
-    commit: Callable[[Unit, Sequence[Q], Advance], None]
+    commit: Callable[[Unit, Sequence[Q], UnitStats], None]
 
     def pay(self, stage: Stage) -> None:
-        """Send the requests of all owed units, and commit each unit as soon as it is settled."""
-        if not stage.owed:
+        """Send the requests of all pending units, and commit each unit as soon as it is settled."""
+        if not stage.pending:
             return
         source = _BatchSource(self, stage)
         if source.is_empty:
@@ -63,7 +63,7 @@ class _OpenUnit(Generic[Q]):
 
     unit: Unit
     inquiries: dict[Place, Q]
-    cost: Advance = field(default_factory=Advance)
+    cost: UnitStats = field(default_factory=UnitStats)
     slices: int = 0
 
     @property
@@ -93,7 +93,7 @@ class _Slice(Generic[Q]):
 class _BatchSource(Source[Any], Generic[Q]):
     """The batches of a stage's requests, taken by an engine as soon as they may be sent."""
 
-    def __init__(self, pump: Pump[Q], stage: Stage) -> None:
+    def __init__(self, pump: RequestDispatcher[Q], stage: Stage) -> None:
         self._pump = pump
         self._flow = stage.flow
         self._rest = stage.rest
@@ -103,7 +103,7 @@ class _BatchSource(Source[Any], Generic[Q]):
         self._admission: Admission[_OpenUnit[Q]] = Admission(
             stage, self._budget, self._opened, self._demand
         )
-        self._told = Remarks(pump.run.store, stage.planned.iteration, stage.planned.stage)
+        self._told = RunWarnings(pump.run.store, stage.planned.iteration, stage.planned.stage)
         self._waiting: deque[_Slice[Q]] = deque()
         self._away: dict[str, _Slice[Q]] = {}
         self._numbers = count()
@@ -282,7 +282,7 @@ class _BatchSource(Source[Any], Generic[Q]):
         self._away[going.key] = going
         return self._line.batch(going.key, going.requests, again=going.again)
 
-    def _keep(self, heard: _Slice[Q], cost: Advance, replies: str | None) -> None:
+    def _keep(self, heard: _Slice[Q], cost: UnitStats, replies: str | None) -> None:
         if replies is not None:
             spent = cost_of(cost, judge=self._line.judge)
             self._budget.keep(heard.of.unit.key, heard.key, spent, replies)

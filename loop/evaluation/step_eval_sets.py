@@ -1,6 +1,6 @@
 """The intermediate policies of an iteration's training, and the choice of M_t among them.
 
-Each takes the exam of M_t on dev prompts, including the last one, under a separate benchmark. If
+Each is evaluated of M_t on dev prompts, including the last one, under a separate benchmark. If
 the settings ask for it, M_t is the best of them by the first usual figure that all were measured
 by: a training that continues after its reward stops being trustworthy then loses nothing.
 """
@@ -50,7 +50,7 @@ def require_choosable(config: RunConfig, methods: Sequence[str], dev: Sequence[P
 def chosen_policy(
     it: Iteration, last: Checkpoint, dev: Prompts, held_out: Mapping[str, Prompts]
 ) -> Checkpoint:
-    """Examine the intermediate policies before the last one, if there are any, and return M_t.
+    """EvaluateSets the intermediate policies before the last one, if there are any, and return M_t.
 
     `held_out` are the held-out prompts by their benchmark.
     """

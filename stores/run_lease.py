@@ -84,7 +84,7 @@ class Head:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Headship:
+class RunLease:
     """The epoch under which this process works on a run of a bucket."""
 
     bucket: Bucket
@@ -128,7 +128,7 @@ def run_bucket(folder: Path) -> Bucket | None:
     return None if url is None else Bucket(f"{url}/runs/{folder.name}")
 
 
-def take_headship(folder: Path) -> Headship | None:
+def take_headship(folder: Path) -> RunLease | None:
     """Take the next epoch of the run at `folder` if this machine has the newest; None for a folder.
 
     Raises:
@@ -144,7 +144,7 @@ def take_headship(folder: Path) -> Headship | None:
     return take_epoch(folder, bucket, newest)
 
 
-def take_epoch(folder: Path, bucket: Bucket, newest: Head | None) -> Headship:
+def take_epoch(folder: Path, bucket: Bucket, newest: Head | None) -> RunLease:
     """Take the epoch that follows the newest.
 
     Raises:
@@ -168,7 +168,7 @@ def take_epoch(folder: Path, bucket: Bucket, newest: Head | None) -> Headship:
             "work on one run: use a store that keeps to them"
         )
     reach("head.take.after")
-    headship = Headship(bucket=bucket, head=head)
+    headship = RunLease(bucket=bucket, head=head)
     headship.give_sign()
     return headship
 

@@ -74,7 +74,7 @@ def lake(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A lake with the run of `reward-model`, whose shared results the others reuse."""
     folder = tmp_path_factory.mktemp("offline") / "lake"
     (note,) = turn(folder, "reward-model")
-    assert "held_out/accuracy" in note
+    assert "held-out accuracy" in note
     return folder
 
 

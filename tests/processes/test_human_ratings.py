@@ -49,7 +49,7 @@ def paired(lake: Path, *overrides: str) -> tuple[list[Critique], list[Pair], lis
     """Open a run and pair its judged samples: return critiques, pairs and reports."""
     told = list[str]()
     with turn(Job(config=config(lake, *overrides), lake=lake, name=RUN)) as it:
-        it.run.reporter.note = told.append
+        it.run.reporter.note = lambda text, *_, **__: told.append(text)
         drafts = sample(it, it.prompts(), n=8)
         said = critique(it, drafts)
         judged = JudgedRows(candidates=drafts, critiques=said, rewards=reward(it, drafts))

@@ -88,7 +88,7 @@ REFUSED = (
     ("precious", "was not written by lpfloop"),
     ("holds-a-lake", "was not written by lpfloop"),
     ("to-precious", "was not written by lpfloop"),
-    ("rows.jsonl", "is no folder"),
+    ("rows.jsonl", "is not a folder"),
 )
 
 

@@ -3,7 +3,7 @@
 
 import apsw
 
-JOURNAL_VERSION = 11
+JOURNAL_VERSION = 12
 """The version of the tables. A journal with tables of another version is refused."""
 
 _TABLES_SQL = """

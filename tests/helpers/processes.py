@@ -54,8 +54,8 @@ def held_port() -> Generator[int]:
 
 
 SMALL = {
-    "LPFLOOP_PROMPTS__PER_ITERATION": "120", "LPFLOOP_PROMPTS__EVALUATED": "80",
-    "LPFLOOP_PROMPTS__DECIDING": "80", "LPFLOOP_PROMPTS__CHUNK": "15",
+    "LPFLOOP_PROMPTS__PER_ITERATION": "120", "LPFLOOP_PROMPTS__MAX_TEST": "80",
+    "LPFLOOP_PROMPTS__MAX_DEV": "80", "LPFLOOP_PROMPTS__CHUNK": "15",
     "LPFLOOP_TRAINING__MIN_PAIRS": "4", "LPFLOOP_TRAINING__DPO__LEARNING_RATE": "2e-4",
 }  # fmt: skip
 """A fifth of the prompts, and larger steps, since there are few: enough to see M_1 improve."""

@@ -22,7 +22,7 @@ from lpfloop.loop.cli.app import app
 from lpfloop.loop.daemon.job import Job
 from lpfloop.loop.daemon.loop import run_loop
 from lpfloop.loop.run.stop import StopSignal
-from lpfloop.stores import heads, snapshot_keeper
+from lpfloop.stores import run_lease, snapshot_keeper
 from lpfloop.stores.address import STATE, lake_folder
 from lpfloop.stores.adoption import AdoptionError, adopt
 from lpfloop.stores.bucket import Bucket, BucketError
@@ -153,7 +153,7 @@ def test_one_of_three_adopts(machine, url):
     assert len(won) == 1
     newest = newest_head(bucket_of_run(url))
     assert newest is not None
-    assert heads.is_own(won[0], newest)
+    assert run_lease.is_own(won[0], newest)
     Journal(won[0]).close()
 
 
@@ -197,7 +197,7 @@ def test_refusals(machine, url, tmp_path, call):
 
 
 def test_no_conditional_writes(machine, monkeypatch):
-    monkeypatch.setattr(heads, "create_object", lambda *_: True)
+    monkeypatch.setattr(run_lease, "create_object", lambda *_: True)
     with pytest.raises(BucketError, match="ignores conditions of writes"):
         Journal.create(run_folder(machine("one"), RUN), FACTS)
 

@@ -17,10 +17,10 @@ LIVE_WORLD = {
     "LPFLOOP_CRITIC__ENGINE__SCRIPT": "scripts:critic",
     "LPFLOOP_REWARD__MODEL": "none",
     "LPFLOOP_PROMPTS__PER_ITERATION": "6",
-    "LPFLOOP_PROMPTS__EVALUATED": "2",
-    "LPFLOOP_PROMPTS__DECIDING": "2",
+    "LPFLOOP_PROMPTS__MAX_TEST": "2",
+    "LPFLOOP_PROMPTS__MAX_DEV": "2",
     "LPFLOOP_PROMPTS__CHUNK": "1",
-    "LPFLOOP_DRAIN_S": "0.1",
+    "LPFLOOP_SHUTDOWN_TIMEOUT_S": "0.1",
 }
 blocks = [block for page in PAGES for block in LIVE_BLOCK.findall(page.read_text())]
 

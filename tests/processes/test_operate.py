@@ -134,7 +134,7 @@ def test_setting_survives_sigkill(slow):
     code, stdout, _ = slow.call(
         "ctl", "slow", "set", "critic.engine.concurrency=7", "shutdown_timeout_s=9"
     )
-    assert (code, stdout) == (0, "critic.engine.concurrency=7\ndrain_s=9.0\n")
+    assert (code, stdout) == (0, "critic.engine.concurrency=7\nshutdown_timeout_s=9.0\n")
     os.kill(pid, signal.SIGKILL)
     wait_until(lambda: ended(pid))
     slow.detach("resume", "slow")
@@ -142,5 +142,5 @@ def test_setting_survives_sigkill(slow):
         :2
     ] == (
         0,
-        "critic.engine.concurrency=7\ndrain_s=9.0\n",
+        "critic.engine.concurrency=7\nshutdown_timeout_s=9.0\n",
     )

@@ -56,7 +56,7 @@ def test_settings_of_a_run(lake):
 
 
 def test_who_set_what(lake, tmp_path, environ):
-    environ["LPFLOOP_DRAIN_S"] = "5"
+    environ["LPFLOOP_SHUTDOWN_TIMEOUT_S"] = "5"
     mine = tmp_path / "mine.yaml"
     mine.write_text("extends: own\nprompts: {chunk: 9}\n")
     options = ["--config", mine, "--seed", "3", "--set", "training.dpo.beta=0.2"]
@@ -64,7 +64,7 @@ def test_who_set_what(lake, tmp_path, environ):
     for line in (
         f"  chunk: 9  # {mine}; default 64",
         "    beta: 0.2  # --set; default 0.1",
-        "shutdown_timeout_s: 5.0  # environment variable LPFLOOP_DRAIN_S; default 30.0",
+        "shutdown_timeout_s: 5.0  # environment variable LPFLOOP_SHUTDOWN_TIMEOUT_S; default 30.0",
         "  max_tokens: 512  # preset own/base.yaml; default 256",
     ):
         assert line in text.splitlines()

@@ -117,7 +117,7 @@ def test_stage_asked_for_twice(job, tmp_path, monkeypatch):
     plain_flush = RunWriter.flush
     monkeypatch.setattr(RunWriter, "flush", flush)
     monkeypatch.setattr(
-        iterations, "examine", lambda *args: (evaluate_sets(*args), evaluate_sets(*args))[1]
+        iterations, "evaluate_sets", lambda *args: (evaluate_sets(*args), evaluate_sets(*args))[1]
     )
     with pytest.raises(NothingToTrainOn):
         run_loop(job(tmp_path), PlainReporter(Console(file=io.StringIO())), StopSignal())

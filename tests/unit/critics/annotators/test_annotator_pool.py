@@ -156,5 +156,5 @@ def test_a_broken_pool_is_one_sentence(tmp_path, subtests):
 
 def test_one_annotator_of_a_pool():
     assert [a.temperature for a in PAPER.only("weak_1").annotators] == [0.0]
-    with pytest.raises(ConfigError, match="no annotator 'strong_9'"):
+    with pytest.raises(ConfigError, match="annotator 'strong_9' is not in the pool"):
         PAPER.only("strong_9")

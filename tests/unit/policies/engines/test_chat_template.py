@@ -148,7 +148,7 @@ def test_templates_in_the_tokenizers_settings(model, subtests):
 def test_values_for_the_template(model):
     folder = model("{% if enable_thinking %}<think>{% endif %}" + USED["generation"])
     require_chat(folder, EngineConfig(chat_template_kwargs={"enable_thinking": True}))
-    with pytest.raises(EngineError, match=r"no thinking; it reads enable_thinking$"):
+    with pytest.raises(EngineError, match=r"does not use thinking; it reads enable_thinking$"):
         require_chat(folder, EngineConfig(chat_template_kwargs={"thinking": True}))
 
 

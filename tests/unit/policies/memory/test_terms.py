@@ -112,7 +112,7 @@ def test_tensor_parallel() -> None:
 def test_unknown_sizes(tmp_path: Path) -> None:
     with pytest.raises(UnknownShapeError, match="not known until"):
         shape_of(tmp_path)
-    with pytest.raises(UnknownShapeError, match="no hidden_size"):
+    with pytest.raises(UnknownShapeError, match="lacks hidden_size"):
         configured({"num_attention_heads": 4, "model_type": "llama"})
     with pytest.raises(UnknownShapeError, match="kv_lora_rank"):
         configured({**LLAMA_7B, "kv_lora_rank": 512})

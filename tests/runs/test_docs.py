@@ -27,8 +27,8 @@ SCRIPTED = {
     "REWARD__MODEL": "tiny",
     "ASSESSMENT__KL": "false",
     "PROMPTS__PER_ITERATION": "60",
-    "PROMPTS__EVALUATED": "24",
-    "PROMPTS__DECIDING": "24",
+    "PROMPTS__MAX_TEST": "24",
+    "PROMPTS__MAX_DEV": "24",
     "PROMPTS__CHUNK": "12",
     "TRAINING__MIN_PAIRS": "1",
 }

@@ -145,13 +145,13 @@ def nothing_begun() -> Iterator[None]:
 @pytest.fixture
 def held(monkeypatch: pytest.MonkeyPatch) -> None:
     """Release a held policy once a run has recorded the error that ends it."""
-    note = stage_scheduler.Flow._note
+    note = stage_scheduler.StageScheduler._note
 
-    def noted(self: stage_scheduler.Flow, error: BaseException) -> None:
+    def noted(self: stage_scheduler.StageScheduler, error: BaseException) -> None:
         note(self, error)
         released.set()
 
-    monkeypatch.setattr(stage_scheduler.Flow, "_note", noted)
+    monkeypatch.setattr(stage_scheduler.StageScheduler, "_note", noted)
 
 
 def test_first_error_loses_nothing_paid(lake, held):

@@ -22,8 +22,8 @@ VERIFIED = ("math_accuracy", "sentence_match", "general_fulfilled")
 """The verifier's figures of an answer, from 0 to 1, each for prompts of one task."""
 SMALL = {
     "PROMPTS__PER_ITERATION": str(PROMPTS),
-    "PROMPTS__EVALUATED": "8",
-    "PROMPTS__DECIDING": "8",
+    "PROMPTS__MAX_TEST": "8",
+    "PROMPTS__MAX_DEV": "8",
     "PROMPTS__CHUNK": "4",
     "RECIPE__N": "4",
     "RECIPE__M": "2",

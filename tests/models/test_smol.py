@@ -15,8 +15,8 @@ pytestmark = [pytest.mark.model, pytest.mark.slow, pytest.mark.timeout(900)]
 
 SMALL = {
     "PROMPTS__PER_ITERATION": "40",
-    "PROMPTS__EVALUATED": "30",
-    "PROMPTS__DECIDING": "30",
+    "PROMPTS__MAX_TEST": "30",
+    "PROMPTS__MAX_DEV": "30",
     "TRAINING__MIN_PAIRS": "1",
 }
 

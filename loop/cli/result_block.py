@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from ..data.splits import DEV, HELD_OUT
+from ..data.splits import HELD_OUT
 from ..lake.query.critic_scores import ALL, critic_scores
 from ..lake.query.figures import deciding_of, shown_split
 from ..lake.query.model_figures import RunResults, run_results
@@ -12,6 +12,7 @@ from ..lake.query.model_names import checkpoints
 from ..lake.query.run_verdicts import IterationVerdict, run_verdict
 from ..lake.query.runs import NoSuchRunError
 from ..lake.query.told_figures import (
+    BRIEF_SPLITS,
     figure_label,
     told_bounds,
     told_change,
@@ -25,7 +26,6 @@ if TYPE_CHECKING:
     from ...stores.records import PolicyVerdict
 
 HEAD, INDENT = "RESULT  ", " " * 8
-SPLITS = {HELD_OUT: "test", DEV: "dev"}
 MOST_GROUPS = 8
 """So many tasks, and so many families that lost, are listed."""
 ANSWERS = {
@@ -68,7 +68,7 @@ def _decided(row: "PolicyVerdict") -> str:
     interval = told_bounds(row.figure, row.low, row.high) or "(too few prompts for an interval)"
     return (
         f"{answer.format(row.iteration, row.other_iteration)}: {figure_label(row.figure)} {before} "
-        f"-> {after} on {row.n:,} {SPLITS.get(row.split, row.split)} prompts, "
+        f"-> {after} on {row.n:,} {BRIEF_SPLITS.get(row.split, row.split)} prompts, "
         f"{told_difference(row.figure, row.difference)} {interval}"
     )
 
@@ -76,7 +76,7 @@ def _decided(row: "PolicyVerdict") -> str:
 def _measured(results: RunResults, figure: str) -> str:
     """Return the result of a policy without a verdict as a sentence."""
     own = results.figure(figure)[results.told.iteration]
-    split = SPLITS.get(own.split, own.split)
+    split = BRIEF_SPLITS.get(own.split, own.split)
     change = told_change(own)
     since = f", {change} since M_{own.against}" if change else ""
     value = told_value(figure, own.value)

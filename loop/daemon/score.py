@@ -6,15 +6,14 @@ from ...stores.journal_file import JournalError
 from ...stores.lake import RunReader
 from ...stores.records import PolicyVerdict
 from ...stores.sealed import DamagedError
-from ..data.splits import DEV, HELD_OUT
+from ..data.splits import DEV
 from ..evaluation.checkpoint_history import CheckpointHistory
 from ..lake.query.figures import deciding_of, shown_split
 from ..lake.query.model_figures import RunResults, run_results
 from ..lake.query.run_verdicts import verdicts_of
-from ..lake.query.told_figures import figure_label, told_difference, told_value
+from ..lake.query.told_figures import BRIEF_SPLITS, figure_label, told_difference, told_value
 from ..run.run import Run
 
-SPLITS = {HELD_OUT: "test", DEV: "dev"}
 MOST_TASKS = 4
 """A policy's score is shown for each task if there are at most so many."""
 
@@ -43,7 +42,7 @@ def _report(run: Run, iteration: int, course: CheckpointHistory) -> None:
     own = results.figure(figure.name).get(iteration)
     if own is None:
         return
-    told = f"{SPLITS.get(split, split)} {figure_label(figure.name)} "
+    told = f"{BRIEF_SPLITS.get(split, split)} {figure_label(figure.name)} "
     told += told_value(figure.name, own.value)
     if own.change is not None and iteration != own.against:
         told += f", {told_difference(figure.name, own.change)} since M_{own.against}"

@@ -131,10 +131,6 @@ def critique_place(critic: str, sample: int | None) -> tuple[bool, bool]:
     return not critic.startswith(TRUSTED), sample is None
 
 
-CRITIQUE_PLACE = (~trusted("critic"), pl.col("sample").is_null())
-"""The same for columns."""
-
-
 def last_votes(preferences: pl.LazyFrame) -> pl.LazyFrame:
     """Return the preferences; of several by one person on the same two answers, only the last."""
     pair = pl.concat_list("first_id", "second_id").list.sort()

@@ -573,7 +573,7 @@ def _shown_checkpoint(number: int, identity: str, turn: Texts) -> Checkpoint:
 def _shown_alarm(turn: Texts, example: str) -> Alarm:
     """Return an alarm with a given text."""
     return replace(
-        ALARM, iteration=1, checkpoint_id=AFTER, kind=turn(), name=turn(), before=None, after=1.0,
+        ALARM, iteration=1, checkpoint_id=AFTER, kind="copies", name=turn(), before=None, after=1.0,
         limit=0.0, stops=False, told=turn(), examples=(example, turn()),
     )  # fmt: skip
 

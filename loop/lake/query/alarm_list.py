@@ -31,7 +31,6 @@ CODES = {
     UNVERIFIED: AlarmCode(
         "W-UNVERIFIED", "give these prompts references or checks (prompts.fields)"
     ),
-    "style": AlarmCode("W-STYLE", "read the examples; raise training.dpo.beta"),
     "style:length": AlarmCode("W-LENGTH", "set pairs.balance_length=true"),
     "style:repetition": AlarmCode(
         "W-REPETITION", "lower training.dpo.epochs or raise training.dpo.beta"
@@ -60,17 +59,13 @@ CODES = {
     ),
     PROBE_FALL: AlarmCode("W-PROBE", "lower training.dpo.learning_rate or raise training.dpo.beta"),
 }
-"""By the kind of an alarm, or by its kind and its name or scope."""
-
-
-OTHER = AlarmCode("W-OTHER", "read the examples")
-"""For an alarm that this version does not raise any more."""
+"""By the kind of an alarm, or by its kind and its scope or name."""
 
 
 def code_of(alarm: Alarm) -> AlarmCode:
     """Return the code and the remedy of an alarm."""
-    places = (f"{alarm.kind}:{alarm.name}", f"{alarm.kind}:{alarm.scope}", alarm.kind)
-    return next((CODES[place] for place in places if place in CODES), OTHER)
+    places = (f"{alarm.kind}:{alarm.scope}", f"{alarm.kind}:{alarm.name}", alarm.kind)
+    return next(CODES[place] for place in places if place in CODES)
 
 
 def severity(alarm: Alarm) -> str:

@@ -22,6 +22,8 @@ NAMES = {
 """The display names of figures, if they differ from the names in the lake."""
 SPLITS = {HELD_OUT: "the held-out prompts (test)", DEV: "the dev prompts (they decide in the loop)"}
 """The display names of the splits."""
+BRIEF_SPLITS = {HELD_OUT: "test", DEV: "dev"}
+"""The names of the splits in a line of the terminal."""
 DECIMALS = {"reward": 2, "true_score": 2, "kl": 2}
 LONGEST = 30
 """The most characters of a figure's name."""

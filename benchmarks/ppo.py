@@ -2,6 +2,7 @@
 """How fast a PPO step is, where its time goes, and the same step in TRL's RLOO trainer.
 
     python benchmarks/ppo.py                       # the tiny models, any machine
+    python benchmarks/ppo.py --size smol           # SmolLM2-135M, after `lpfloop prepare smol`
     python benchmarks/ppo.py --size 1b --steps 20  # a random Llama of 1 B weights, on a GPU
     python benchmarks/ppo.py --size 1b --handover  # the way of weights to the sampler
 
@@ -30,7 +31,9 @@ from lpfloop.configs.engines import EngineConfig, SamplingConfig
 from lpfloop.configs.methods import PPOTraining
 from lpfloop.configs.schema import RewardConfig
 from lpfloop.configs.training import LoRAConfig
+from lpfloop.loop.smol.weights import prepared_folder
 from lpfloop.loop.tiny import world
+from lpfloop.policies.devices import cpu_type
 from lpfloop.policies.engines.weight_files import weight_files
 from lpfloop.policies.online.networks import SeparateNetworks
 from lpfloop.policies.online.sampler import write_weights
@@ -60,7 +63,7 @@ LLAMA_1B = {
 def parse() -> argparse.Namespace:
     """Parse the arguments."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--size", choices=("tiny", "1b"), default="tiny")
+    parser.add_argument("--size", choices=("tiny", "smol", "1b"), default="tiny")
     parser.add_argument("--engine", choices=("auto", "vllm", "transformers"), default="auto")
     parser.add_argument("--steps", type=int, default=4)
     parser.add_argument("--rollouts", type=int, default=64)
@@ -74,11 +77,21 @@ def parse() -> argparse.Namespace:
 
 
 def models(size: str, folder: Path) -> tuple[Path, Path]:
-    """Return a policy and a reward model; large ones are random, with the tiny tokenizer."""
+    """Return a policy and a reward model.
+
+    Models of 1b are random, with the tiny tokenizer; smol's reward model has a random last layer.
+    """
     if size == "tiny":
         return TINY / "policy", TINY / "reward"
     from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForSequenceClassification
 
+    if size == "smol":
+        policy, reward = prepared_folder(), folder / "reward"
+        shutil.copytree(policy, reward, ignore=shutil.ignore_patterns("*.safetensors"))
+        torch.manual_seed(0)
+        model = AutoModelForSequenceClassification.from_pretrained(policy, num_labels=1)
+        model.save_pretrained(reward)
+        return policy, reward
     kinds = {"policy": AutoModelForCausalLM, "reward": AutoModelForSequenceClassification}
     for name, kind in kinds.items():
         shutil.copytree(TINY / name, folder / name, ignore=shutil.ignore_patterns("*.safetensors"))
@@ -119,12 +132,7 @@ def job_of(args: argparse.Namespace, policy: Path, reward: Path, folder: Path) -
             model=str(policy),
             reward_id="reward",
             sampling=SamplingConfig(temperature=1.0, top_p=1.0, max_tokens=args.tokens),
-            # On a CPU the policy trains in float32, and the sampler must use the same type.
-            engine=EngineConfig(
-                kind=args.engine,
-                max_model_len=512,
-                dtype="auto" if torch.cuda.is_available() else "float32",
-            ),
+            engine=EngineConfig(kind=args.engine, max_model_len=512),
             reward=RewardConfig(batch_size=args.micro * 4),
         ),
     )
@@ -214,7 +222,7 @@ def rloo(args: argparse.Namespace, policy: Path, reward: Path, folder: Path) -> 
             learning_rate=1e-6,
             beta=0.0067,
             temperature=1.0,
-            bf16=cuda,
+            bf16=cuda or cpu_type() == "bfloat16",
             use_cpu=not cuda,
             gradient_checkpointing=args.size != "tiny",
             report_to="none",

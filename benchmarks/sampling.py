@@ -11,6 +11,7 @@ All sides run in a worker's environment, whose threads sleep at barriers instead
 slow them severalfold, which would flatter lpfloop.
 
     python benchmarks/sampling.py --rounds 5 --prompts 600 --n 6
+    python benchmarks/sampling.py --model smol --prompts 40 --chunk 8
 """
 
 import argparse
@@ -21,7 +22,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from statistics import median
 
@@ -35,6 +36,7 @@ from lpfloop.loop.data.prompts import load_prompts
 from lpfloop.loop.run.handles import Rows, chunked
 from lpfloop.loop.run.reporter import UnitStats
 from lpfloop.loop.run.run import Run
+from lpfloop.loop.run.served import located
 from lpfloop.loop.run.stop import StopSignal
 from lpfloop.loop.stages.sample import sample
 from lpfloop.policies.engines.vllm_engine import engine_arguments
@@ -43,14 +45,14 @@ from lpfloop.stores.records import Candidate, Checkpoint
 
 SIDES = ("bare", "bare+logprobs", "lpfloop")
 WARM_UP = 8
-GOAL = 0.9
+GOAL = 0.97
 MADE_HERE = Checkpoint(
     checkpoint_id="benchmark",
     parent_id=None,
     reference_id=None,
     iteration=0,
     recipe="initial",
-    path="tiny",
+    path="",
     steps=0,
     metrics="{}",
 )
@@ -86,8 +88,8 @@ class Measurement:
 
 
 def configured(options: argparse.Namespace) -> RunConfig:
-    """Return the tiny world's configuration, at the requested sizes."""
-    return load_config("tiny", "rlrf", [f"prompts.chunk={options.chunk}"], {})
+    """Return the world's configuration, at the requested sizes."""
+    return load_config(options.model, "rlrf", [f"prompts.chunk={options.chunk}"], {})
 
 
 def sample_in_loop(options: argparse.Namespace, lake: Path) -> tuple[list[Candidate], float]:
@@ -97,9 +99,10 @@ def sample_in_loop(options: argparse.Namespace, lake: Path) -> tuple[list[Candid
     wanted = ordered(prompts, "train", config.seed)[: options.prompts]
     job = Job(config=config, lake=lake, name="benchmark")
     with opened(job, prompts, Silent(), StopSignal()) as run:
-        warm = iteration(run, 1, MADE_HERE, ())
+        policy = replace(MADE_HERE, path=options.model)
+        warm = iteration(run, 1, policy, ())
         sample(warm, chunked(wanted[:WARM_UP], WARM_UP), n=options.n)
-        timed = iteration(run, 2, MADE_HERE, ())
+        timed = iteration(run, 2, policy, ())
         started = time.perf_counter()
         rows = sample(timed, chunked(wanted, config.prompts.chunk), n=options.n)
         seconds = time.perf_counter() - started
@@ -117,11 +120,11 @@ def measure_lpfloop(options: argparse.Namespace, requests: Path) -> Measurement:
         rows, seconds = sample_in_loop(options, Path(folder))
     if not requests.exists():
         config = configured(options)
-        texts = {
-            p.prompt_id: p.messages[0].content
+        turns = {
+            p.prompt_id: [asdict(turn) for turn in p.messages]
             for p in load_prompts(config.prompts, seed=config.seed)
         }
-        requests.write_text(json.dumps([[texts[row.prompt_id], row.seed] for row in rows]))
+        requests.write_text(json.dumps([[turns[row.prompt_id], row.seed] for row in rows]))
     return measured([(row.text, row.completion_tokens) for row in rows], seconds)
 
 
@@ -131,16 +134,15 @@ def measure_bare(options: argparse.Namespace, requests: Path, *, logprobs: bool)
     from vllm.platforms import current_platform
 
     config = configured(options).policy
-    model = str(Path(__file__).parent.parent / "loop" / "tiny" / "models" / "policy")
-    arguments = engine_arguments(model, config.engine, on_cpu=current_platform.is_cpu())
+    arguments = engine_arguments(
+        located(options.model), config.engine, on_cpu=current_platform.is_cpu()
+    )
     llm = LLM(**arguments)
     tokenizer = llm.get_tokenizer()
     wanted = json.loads(requests.read_text())
     prompts = [
-        tokenizer.apply_chat_template(
-            [{"role": "user", "content": text}], add_generation_prompt=True, tokenize=False
-        )
-        for text, _ in wanted
+        tokenizer.apply_chat_template(turns, add_generation_prompt=True, tokenize=False)
+        for turns, _ in wanted
     ]
     if options.token_ids:
         encoded = [tokenizer.encode(prompt, add_special_tokens=False) for prompt in prompts]
@@ -205,6 +207,7 @@ def report(rounds: list[dict[str, Measurement]]) -> None:
 
 def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--model", choices=("tiny", "smol"), default="tiny", help="the world")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--prompts", type=int, default=600)
     parser.add_argument("--n", type=int, default=6, help="candidates per prompt")

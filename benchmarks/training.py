@@ -3,12 +3,13 @@
 
     python benchmarks/training.py --data pairs.jsonl                       # a random Llama, 30 M
     python benchmarks/training.py --data 'RUN/files/pairs/*.parquet' --model tiny
+    python benchmarks/training.py --data 'RUN/files/pairs/*.parquet' --model smol
 
 `--data` has `prompt`, `chosen` and `rejected`, as texts in a JSONL file or as turns in Parquet
 files. Both sides make the same optimizer steps at the same learning rate, each in a separate
 process, in turns; the seconds run from loading the model to the last step, the CPU seconds are
 those of all processes, including imports. TRL's side has the defaults of its `DPOConfig`:
-activations recomputed, the reference evaluated at each step.
+activations recomputed, the reference evaluated at each step, bfloat16 if the processor has it.
 """
 
 import argparse
@@ -29,7 +30,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from lpfloop.configs.methods import DPOTraining
+from lpfloop.loop.smol.weights import prepared_folder
 from lpfloop.loop.tiny import world
+from lpfloop.policies.devices import cpu_type
 from lpfloop.policies.trainers.job import TrainJob
 from lpfloop.policies.trainers.train_model import train
 from lpfloop.policies.trainers.training_fit import TrainingFit
@@ -59,7 +62,7 @@ def parse() -> argparse.Namespace:
     """Return the arguments."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--data")
-    parser.add_argument("--model", choices=("tiny", "30m"), default="30m")
+    parser.add_argument("--model", choices=("tiny", "smol", "30m"), default="30m")
     parser.add_argument("--pairs", type=int, default=96)
     parser.add_argument("--batch", type=int, default=32)
     parser.add_argument("--micro", type=int, default=4, help="ours; TRL's has its default, 8")
@@ -175,8 +178,8 @@ def train_by_trl(args: dict[str, Any]) -> None:
             lr_scheduler_type="constant", num_train_epochs=args["epochs"],
             per_device_train_batch_size=micro,
             gradient_accumulation_steps=args["batch"] // micro, max_length=args["length"],
-            logging_steps=1, use_cpu=not cuda, bf16=cuda, save_strategy="no", report_to="none",
-            disable_tqdm=True,
+            logging_steps=1, use_cpu=not cuda, bf16=cuda or cpu_type() == "bfloat16",
+            save_strategy="no", report_to="none", disable_tqdm=True,
         )  # fmt: skip
         trainer = DPOTrainer(
             model=args["model"],
@@ -208,7 +211,13 @@ def main() -> None:
         if args.count:
             count(args, rows, make_tokenizer(rows))
             return
-        model = TINY if args.model == "tiny" else make_model(folder / "model", rows)
+        match args.model:
+            case "tiny":
+                model = TINY
+            case "smol":
+                model = prepared_folder()
+            case _:
+                model = make_model(folder / "model", rows)
         found: dict[str, list[dict[str, Any]]] = {"TRL": [], "lpfloop": []}
         for _ in range(args.rounds):
             found["TRL"].append(timed(lambda: theirs(args, model, data)))

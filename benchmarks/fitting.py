@@ -16,11 +16,11 @@ from model_sizes import PUBLISHED
 
 from lpfloop.configs.load import load_config
 from lpfloop.loop.daemon.hardware import Devices
-from lpfloop.loop.daemon.memory_stages import MemoryStages
+from lpfloop.loop.daemon.memory_check import MemoryStages, StageMemory
 from lpfloop.loop.recipes.roles import needed_roles
 from lpfloop.loop.run.observed import Observed
 from lpfloop.policies.memory.shapes import ModelShape, configured
-from lpfloop.policies.memory.stage_memory import GIB, StageMemory
+from lpfloop.policies.memory.terms import GIB
 from lpfloop.policies.trainers.job import ONLINE, Method
 
 PAGE = Path(__file__).parents[1] / "docs" / "gpus.md"

@@ -33,9 +33,9 @@ from model_sizes import PUBLISHED
 from lpfloop.configs.engines import EngineConfig, SamplingConfig
 from lpfloop.configs.schema import RewardConfig
 from lpfloop.configs.training import TrainingConfig
+from lpfloop.loop.daemon.memory_check import MARGIN
 from lpfloop.policies.memory.shapes import ModelShape, shape_of
-from lpfloop.policies.memory.stage_memory import MARGIN
-from lpfloop.policies.memory.training import Workload, training_terms
+from lpfloop.policies.memory.terms import Workload, training_terms
 from lpfloop.policies.trainers.job import SETTINGS, OnlineJob, TrainJob, write_job
 from lpfloop.policies.trainers.train_model import train
 from lpfloop.policies.trainers.training_fit import fit_of

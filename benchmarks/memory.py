@@ -39,10 +39,15 @@ from lpfloop.configs.schema import RewardConfig
 from lpfloop.configs.training import TrainingConfig
 from lpfloop.loop.tiny import world
 from lpfloop.policies.engines.engine import Batch, Request, Sampling
-from lpfloop.policies.memory.inference import Inference, transformers_terms
 from lpfloop.policies.memory.shapes import shape_of
-from lpfloop.policies.memory.stage_memory import GIB, Term
-from lpfloop.policies.memory.training import Workload, training_terms
+from lpfloop.policies.memory.terms import (
+    GIB,
+    Inference,
+    Term,
+    Workload,
+    training_terms,
+    transformers_terms,
+)
 from lpfloop.policies.trainers.job import OnlineJob, TrainJob
 from lpfloop.policies.trainers.train_model import train
 from lpfloop.policies.trainers.training_fit import PLAIN, TrainingFit, fit_of

@@ -28,12 +28,18 @@ from ...policies.workers.places import (
 )
 from ...policies.workers.ray_cluster import ray_request
 from ...stores.installation import pip_install
-from ..recipes.roles import NeededRole, trainings
+from ..recipes.roles import COMPLETION, NeededRole, trainings
 from ..run.models import NLI, REWARD, is_endpoint, located
 from .hardware import devices
-from .memory_stages import engine_section
 
 LOCAL = ("vllm", "transformers")
+
+
+def engine_section(role: str) -> str | None:
+    """Return the section of a role's engine in the configuration; a pool's file has its models'."""
+    if role in (REWARD, NLI) or role.startswith(COMPLETION):
+        return None
+    return f"{role}.engine"
 
 
 def places_of(

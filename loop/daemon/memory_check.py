@@ -1,24 +1,65 @@
-"""Whether a run's stages fit into this machine's devices, and which settings help if not."""
+"""Whether each stage of a run fits into its device's memory, and which settings help if not.
 
-from collections.abc import Iterator, Mapping, Sequence
+The terms come from `policies.memory`; here they meet the configuration: a run's engines, its reward
+model, its trainings and the canary.
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cache
-from typing import Any, cast
+from functools import cache, cached_property
+from pathlib import Path
+from typing import Any, Literal, cast
 
 from pydantic import BaseModel, ValidationError
 
 from ...configs.engines import EngineConfig
+from ...configs.group_methods import OnlineSettings
+from ...configs.grouped_recipes import Grouped
+from ...configs.own_function import names_function
+from ...configs.recipes import Annotated, Graded
 from ...configs.schema import ConfigError, RewardConfig, RunConfig
+from ...configs.section import AutoCount, replicas_here
+from ...configs.section import Devices as Numbers
 from ...configs.training import TrainingConfig
 from ...policies.engines.engine import EngineError
-from ...policies.memory.shapes import shape_of
-from ...policies.memory.stage_memory import GIB, MARGIN, Remedy, StageMemory, gib
-from ...policies.trainers.job import ONLINE, Method
-from ..recipes.roles import NeededRole
-from ..run.models import CRITIC
+from ...policies.memory.shapes import ModelShape, UnknownShapeError, shape_of
+from ...policies.memory.terms import (
+    BLOCK,
+    GIB,
+    KV_CACHE,
+    Inference,
+    Term,
+    Workload,
+    canary_terms,
+    fixed,
+    inference_of,
+    number_bytes,
+    published_number,
+    scorer_terms,
+    summed,
+    training_terms,
+    transformers_terms,
+    vllm_terms,
+)
+from ...policies.trainers.job import ONLINE, Method, Settings
+from ...policies.trainers.launch import processes_of
+from ...policies.trainers.training_fit import placed_fit
+from ...policies.workers.open import engine_kind
+from ..recipes.roles import NeededRole, trainings
+from ..run.models import CRITIC, REWARD, is_endpoint, is_rewarded, located
 from .hardware import Devices, devices
-from .machine_check import excluded
-from .memory_stages import CANARY, TRAINS, MemoryStages, Shapes, engine_section
+from .machine_check import engine_section, excluded
+
+MARGIN = 0.1
+"""The share of a device that must stay free, and by which the arithmetic may be wrong.
+
+Measured trainings were within 5 %, without the fragments that an allocator cannot use: a training
+for which 135 of 140 GiB were computed ran out of memory.
+"""
+VLLM, TRANSFORMERS = "vllm", "transformers"
+SCORES, CANARY = "reward scores", "measure the canary"
+TRAINS = "train by"
+"""How the stages of trainings begin."""
 
 LEAST_HELP = 0.02
 """Settings that save a smaller share of a stage's need are not suggested."""
@@ -26,13 +67,93 @@ SHORTEST = 256
 """Tokens below which no length is proposed."""
 MOST_NAMED = 4
 """The most settings that are suggested for a stage."""
-RANK = 16
-"""The rank of the adapters that are proposed."""
-CRITIC_SHARE = 0.4
-"""The share of a GPU that is proposed for a critic that shares it with a training."""
 
-Settings = Mapping[str, Any]
+Shapes = Callable[[Path], ModelShape]
+Verdict = Literal["fits", "may not fit", "does not fit", "not known"]
+Changes = Mapping[str, Any]
 """Values by their paths in the configuration, set together."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Remedy:
+    """Settings that make a stage smaller, the bytes that they save, and the verdict with them."""
+
+    settings: tuple[str, ...]
+    saved_bytes: int
+    verdict: Verdict
+
+    def as_text(self) -> str:
+        """Return the options to set, and the bytes that they save."""
+        options = " ".join(f"--set {setting}" for setting in self.settings)
+        then = ", then it fits" if self.verdict == "fits" else ""
+        return f"{options} (-{gib(self.saved_bytes)} GiB{then})"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StageMemory:
+    """A stage's terms on one device; `unknown` is the reason why they cannot be computed.
+
+    `has_bytes` is the memory that the stage may use: the device's, or the share that a setting
+    gives it. `note` is printed after the terms. `sections` are the parts of the configuration that
+    change the stage. `context` is an engine's, in tokens, and `fitting` the longest that fits.
+    """
+
+    stage: str
+    device: str
+    has_bytes: int
+    terms: tuple[Term, ...] = ()
+    unknown: str = ""
+    note: str = ""
+    sections: tuple[str, ...] = ()
+    context: int = 0
+    fitting: int = 0
+    remedies: tuple[Remedy, ...] = ()
+
+    @property
+    def least_bytes(self) -> int:
+        """The bytes that the stage needs for any texts."""
+        return sum(term.least_bytes for term in self.terms)
+
+    @property
+    def most_bytes(self) -> int:
+        """The bytes that the stage needs if texts are as long as the settings allow."""
+        return sum(term.most_bytes for term in self.terms)
+
+    @property
+    def verdict(self) -> Verdict:
+        """Whether the stage fits with a margin; "may not fit" if texts or margin decide."""
+        if self.unknown:
+            return "not known"
+        if self.least_bytes * (1 - MARGIN) > self.has_bytes:
+            return "does not fit"
+        return "fits" if self.most_bytes <= self.has_bytes * (1 - MARGIN) else "may not fit"
+
+    @property
+    def is_tight(self) -> bool:
+        """Whether the stage may not fit, or does not."""
+        return self.verdict in ("may not fit", "does not fit")
+
+    def as_text(self) -> str:
+        """Return the terms, their sum and the device's memory in one line."""
+        if self.unknown:
+            return self.unknown
+        terms = " + ".join(f"{t.name} {gib(t.most_bytes)}" for t in self.terms if t.most_bytes)
+        total = f"{gib(self.most_bytes)} of {gib(self.has_bytes)} GiB ({self.device})"
+        return f"{terms} = {total}{f'; {self.note}' if self.note else ''}"
+
+    def advice(self) -> str:
+        """Return the settings that help, first the ones with which the stage fits."""
+        helps = " or ".join(remedy.as_text() for remedy in self.remedies)
+        advice = [f"what helps: {helps}"] if helps else []
+        possible = any(remedy.verdict in ("fits", "may not fit") for remedy in self.remedies)
+        if self.verdict == "does not fit" and not possible:
+            advice.append("no setting makes it small enough: use a smaller model or larger devices")
+        return "; ".join(advice)
+
+
+def gib(size: int) -> str:
+    """Return a size in GiB with three digits."""
+    return f"{size / GIB:.3g}"
 
 
 def memory_of(
@@ -54,24 +175,29 @@ def memory_of(
     machine, sizes = have or devices(), cache(shapes)
 
     def stages(changed: RunConfig) -> Iterator[StageMemory]:
-        now = [_with_engine(changed, role) for role in roles]
+        now = [
+            replace(role, engine=_at(changed, path))
+            if (path := engine_section(role.name))
+            else role
+            for role in roles
+        ]
         return MemoryStages(config=changed, roles=now, have=machine, shapes=sizes).every()
 
-    def remedies(stage: StageMemory) -> tuple[Remedy, ...]:
-        found = list[Remedy]()
-        for settings in _candidates(stage, config, machine):
-            changed = _changed(config, settings)
+    def remedies(stage: StageMemory) -> Iterator[Remedy]:
+        for changes in _candidates(stage, config, machine):
+            changed = config
+            for path, value in changes.items():
+                changed = _changed(changed, path.split("."), value)
             if not _is_possible(changed.training):
                 continue
             now = next((s for s in stages(changed) if s.stage == stage.stage), stage)
             # A remedy counts by how much less the stage exceeds the device.
             before, after = (s.most_bytes - s.has_bytes for s in (stage, now))
-            texts = tuple(f"{path}={_text(value)}" for path, value in settings.items())
-            found.append(Remedy(settings=texts, saved_bytes=before - after, verdict=now.verdict))
-        return _most_helpful(stage, found)
+            texts = tuple(f"{path}={_text(value)}" for path, value in changes.items())
+            yield Remedy(settings=texts, saved_bytes=before - after, verdict=now.verdict)
 
     return tuple(
-        replace(stage, remedies=remedies(stage)) if stage.is_tight else stage
+        replace(stage, remedies=_most_helpful(stage, remedies(stage))) if stage.is_tight else stage
         for stage in stages(config)
     )
 
@@ -127,10 +253,364 @@ def training_memory(config: RunConfig, roles: Sequence[NeededRole]) -> TrainingM
     )
 
 
-def _with_engine(config: RunConfig, role: NeededRole) -> NeededRole:
-    """Return a role with the engine that a changed configuration gives it."""
-    path = engine_section(role.name)
-    return replace(role, engine=_at(config, path)) if path else role
+@dataclass(frozen=True, kw_only=True)
+class MemoryStages:
+    """The stages of a run that asks `roles`; `shapes` returns the sizes of a model's folder."""
+
+    config: RunConfig
+    roles: Sequence[NeededRole]
+    have: Devices
+    shapes: Shapes = shape_of
+
+    def every(self) -> Iterator[StageMemory]:
+        """Yield the stages; one whose model has unknown sizes has the reason instead of terms."""
+        for stage, sections, found in self._planned():
+            try:
+                yield from (replace(each, sections=sections) for each in found())
+            except UnknownShapeError as error:
+                yield StageMemory(
+                    stage=stage,
+                    device=self.have.name,
+                    has_bytes=self.have.memory,
+                    unknown=str(error),
+                )
+
+    def _planned(
+        self,
+    ) -> Iterator[tuple[str, tuple[str, ...], Callable[[], Iterator[StageMemory]]]]:
+        """Yield each stage's name, its sections of the configuration, and how it is computed."""
+        engines: dict[str, list[NeededRole]] = {}
+        for role in self.roles:
+            if role.engine is not None and self._kind(role) in (VLLM, TRANSFORMERS):
+                key = f"{located(role.model)} {role.engine.model_dump_json()}"
+                engines.setdefault(key, []).append(role)
+        for first, *others in engines.values():
+            names = [role.name for role in (first, *others)]
+            stage = f"{', '.join(names)} answers ({self._kind(first)})"
+            sections = tuple(filter(None, map(engine_section, names)))
+            yield stage, sections, lambda s=stage, r=first: self._engine(s, r)
+        if any(r.name == REWARD and not names_function(r.model) for r in self.roles):
+            yield SCORES, (REWARD,), self._scoring
+        for method in self.methods:
+            sections = (f"training.{method}",)
+            yield f"{TRAINS} {method}", sections, lambda m=method: self._training(m)
+        if {*self.methods} - {"reward"}:
+            yield CANARY, (), self._canary
+
+    @cached_property
+    def methods(self) -> tuple[Method, ...]:
+        """The trainings of the run: empty without iterations, or if its policy is elsewhere."""
+        local = any(r.name == "policy" and not is_endpoint(r.model) for r in self.roles)
+        if not local or self.config.iterations == 0:
+            return ()
+        found, recipe = trainings(self.roles), self.config.recipe
+        scored = is_rewarded(self.config) or not isinstance(recipe, Annotated | Graded)
+        return found if scored or not ONLINE & {*found} else ("reward", *found)
+
+    def recomputes(self, method: Method) -> bool:
+        """Whether a training recomputes activations: "auto" is false if it fits without."""
+        setting = self.config.training.gradient_checkpointing
+        if setting != "auto":
+            return setting == "always"
+        try:
+            kept = [*self._trained(method, "never")]
+        except UnknownShapeError:
+            return True
+        return any(s.verdict != "fits" for s in kept if s.stage == f"{TRAINS} {method}")
+
+    # engines
+
+    def _kind(self, role: NeededRole) -> str:
+        """Return the engine of a role's model; "" for a reward model or an unset one."""
+        if role.engine is None or not role.named:
+            return ""
+        return engine_kind(located(role.model), role.engine)
+
+    def _engine(self, stage: str, role: NeededRole) -> Iterator[StageMemory]:
+        """Yield an engine's stage; on a CPU vLLM's cache has a separate size, and a stage."""
+        engine = role.engine or EngineConfig()
+        copies = _copies(engine)
+        shape = self.shapes(Path(located(role.model)))
+        if role.name == "policy" and {*self.methods} - {"reward"}:
+            # From the second iteration on it is as the training here publishes it.
+            fit = placed_fit(self.config)
+            shape = shape.as_saved(published_number(fit, on_gpu=self.have.on_gpu))
+        inference = self._inference(role, shape)
+        if self._kind(role) == TRANSFORMERS:
+            terms = self._drawing(shape, inference, self.config.prompts.chunk)
+            found = self._on_device(stage, terms, engine.devices, copies)
+            yield replace(found, context=inference.context)
+        elif self.have.on_gpu:
+            share = engine.memory_utilization
+            yield self._vllm(stage, shape, inference, engine.devices, share)
+        else:
+            size = engine.kv_cache_gib * GIB
+            cache = fixed(KV_CACHE, inference.cache(shape, inference.context))
+            setting = "engine.kv_cache_gib"
+            found = StageMemory(
+                stage=f"{stage}: cache", device=setting, has_bytes=size, terms=(cache,)
+            )
+            yield _with_room(found, shape, inference, size)
+            terms = [fixed("weights", inference.weights(shape)), fixed(KV_CACHE, size)]
+            yield self._on_device(stage, terms, engine.devices, copies)
+
+    def _inference(self, role: NeededRole, shape: ModelShape) -> Inference:
+        engine, by_vllm = role.engine or EngineConfig(), self._kind(role) == VLLM
+        return inference_of(shape, engine, by_vllm=by_vllm, on_gpu=self.have.on_gpu)
+
+    def _drawing(self, shape: ModelShape, inference: Inference, rows: int) -> list[Term]:
+        answer, on_gpu = self.config.policy.sampling.max_tokens, self.have.on_gpu
+        return transformers_terms(shape, inference, rows=rows, answer=answer, on_gpu=on_gpu)
+
+    def _vllm(
+        self,
+        stage: str,
+        shape: ModelShape,
+        inference: Inference,
+        devices: Numbers,
+        share: float,
+        setting: str = "vLLM's share",
+    ) -> StageMemory:
+        """Return the stage of vLLM in its share of a GPU."""
+        have = self.have.of(devices)
+        found = StageMemory(
+            stage=stage,
+            device=f"{setting} of {have.name}",
+            has_bytes=round(share * have.memory),
+            terms=tuple(vllm_terms(shape, inference, have.memory)),
+        )
+        others = sum(term.most_bytes for term in found.terms if term.name != KV_CACHE)
+        return _with_room(found, shape, inference, found.has_bytes - others)
+
+    def _scoring(self) -> Iterator[StageMemory]:
+        reward, on_gpu = self.config.reward, self.have.on_gpu
+        copies = _copies(reward)
+        shape = self.shapes(Path(located(reward.model, "reward")))
+        length = min(reward.max_length, shape.context or reward.max_length)
+        number = self._reward_number(shape)
+        if reward.runner == VLLM and on_gpu:
+            inference = Inference(weight_bytes=number, context=length)
+            share = EngineConfig().memory_utilization
+            unworded = replace(shape, vocabulary=1)  # It computes no logits.
+            yield self._vllm(SCORES, unworded, inference, reward.devices, share)
+        else:
+            rows = reward.batch_size
+            terms = scorer_terms(shape, number, rows=rows, length=length, on_gpu=on_gpu)
+            yield self._on_device(SCORES, terms, reward.devices, copies)
+
+    def _reward_number(self, shape: ModelShape) -> float:
+        """Return the bytes of a reward model's weight: by default bfloat16 on a GPU."""
+        dtype, on_gpu = self.config.reward.dtype, self.have.on_gpu
+        if dtype == "auto":
+            dtype = "bfloat16" if on_gpu else "float32"
+        return number_bytes(dtype, shape, on_gpu=on_gpu)
+
+    # trainings
+
+    def _training(self, method: Method) -> Iterator[StageMemory]:
+        yield from self._trained(method, "always" if self.recomputes(method) else "never")
+
+    def _trained(
+        self, method: Method, gradient_checkpointing: Literal["always", "never"]
+    ) -> Iterator[StageMemory]:
+        """Yield the stages of a training that recomputes activations or does not."""
+        config, settings = self.config, self._settings(method)
+        shape = self.shapes(Path(located(config.policy.model)))
+        start = self._reward_start(shape) if method == "reward" else shape
+        processes, divided = self._processes(settings), self._is_divided(method)
+        reward = self._reward(shape) if method in ONLINE else None
+        work = Workload(
+            method=method,
+            rows=settings.micro_batch_size,
+            length=settings.max_length,
+            accumulation=settings.batch_size // (settings.micro_batch_size * processes),
+            processes=processes,
+            divided=divided,
+            on_gpu=self.have.on_gpu,
+            fit=replace(placed_fit(config), gradient_checkpointing=gradient_checkpointing),
+            reference=self._has_reference(method, divided=divided),
+            answer=config.policy.sampling.max_tokens,
+            reward_number=0 if reward is None else self._reward_number(reward),
+        )
+        stage, terms = f"{TRAINS} {method}", training_terms(start, work, reward)
+        if isinstance(settings, OnlineSettings):
+            beside, others = self._beside(method, settings, shape, processes)
+            yield from others
+            terms += beside
+        note = "activations are recomputed" if gradient_checkpointing == "always" else ""
+        yield replace(self._on_trainer(stage, terms, processes), note=note)
+
+    def _has_reference(self, method: Method, *, divided: bool) -> bool:
+        """Whether a training loads a second, frozen model.
+
+        An online method's first reference is the base model below the adapters, if there are any.
+        DPO and KTO compute it with the trained model before they begin, unless it is divided.
+        """
+        training = self.config.training
+        later = self.config.iterations > 1 and training.reference == "initial"
+        if method in ONLINE:
+            return later or training.lora.r == 0
+        return method in ("dpo", "kto") and (later or divided)
+
+    def _is_divided(self, method: Method) -> bool:
+        """Whether FSDP2 divides a training; online methods do not divide adapters.
+
+        Raises:
+            UnknownShapeError: if a file for accelerate decides.
+        """
+        training = self.config.training
+        if method in ONLINE:
+            several = self._processes(self._settings(method)) > 1
+            return training.sharding != "none" and not training.lora.r and several
+        if training.accelerate_config is not None:
+            raise UnknownShapeError(
+                "not known with a file for accelerate (training.accelerate_config)"
+            )
+        return training.sharding != "none"
+
+    def _beside(
+        self, method: Method, settings: OnlineSettings, shape: ModelShape, processes: int
+    ) -> tuple[list[Term], list[StageMemory]]:
+        """Return the memory of an online method's sampler and critic on the trainer's devices.
+
+        And their stages: vLLM in its share, and both on one GPU.
+        """
+        config, stage = self.config, f"{TRAINS} {method}"
+        policy = next(role for role in self.roles if role.name == "policy")
+        engine = policy.engine or EngineConfig()
+        inference = self._inference(policy, shape)
+        here = processes // config.training.nodes
+        trained = {*self._cards(config.training.devices)[:here]}
+        sampled = {*self._cards(engine.devices)}
+        stages = list[StageMemory]()
+        if self.have.on_gpu and self._kind(policy) == VLLM:
+            share, setting = engine.memory_utilization, "vLLM's share"
+            if sampled & trained:
+                share, setting = settings.sampler_memory, f"training.{method}.sampler_memory"
+            name = f"{stage}: sampler"
+            stages.append(self._vllm(name, shape, inference, engine.devices, share, setting))
+            sampler = fixed("sampler", stages[0].has_bytes)
+        else:
+            sampler = summed("sampler", self._drawing(shape, inference, settings.rollouts))
+        beside = [sampler] if sampled & trained else []
+        if critic := self._rewarding_critic():
+            judged = {*self._cards((critic.engine or EngineConfig()).devices)}
+            *_, found = self._engine(critic.name, critic)
+            by_vllm = self.have.on_gpu and self._kind(critic) == VLLM
+            held = fixed(CRITIC, found.has_bytes) if by_vllm else summed(CRITIC, found.terms)
+            if judged & trained:
+                beside.append(held)
+            if judged & sampled and not sampled & trained:
+                name = f"{stage}: sampler and critic"
+                stages.append(self._on_device(name, [sampler, held], engine.devices))
+        return beside, stages
+
+    def _rewarding_critic(self) -> NeededRole | None:
+        """Return the critic if it runs here and rewards the samples of a training."""
+        recipe = self.config.recipe
+        if not (isinstance(recipe, Grouped) and recipe.rewards.critic):
+            return None
+        local = (role for role in self.roles if self._kind(role) in (VLLM, TRANSFORMERS))
+        return next(
+            (r for r in local if r.name == CRITIC and r.engine and _here(r.engine) is not None),
+            None,
+        )
+
+    def _reward(self, shape: ModelShape) -> ModelShape | None:
+        """Return the reward model that an online method scores by, if it is a model."""
+        config = self.config
+        if isinstance(config.recipe, Grouped):
+            if not config.recipe.rewards.reward:
+                return None
+        elif not is_rewarded(config):
+            return self._reward_start(shape).as_classifier()
+        if names_function(config.reward.model):
+            return None
+        return self.shapes(Path(located(config.reward.model, "reward")))
+
+    def _reward_start(self, shape: ModelShape) -> ModelShape:
+        """Return the model that a reward model begins as: by default the policy's."""
+        named = self.config.training.reward.model
+        return shape if named is None else self.shapes(Path(located(named)))
+
+    def _canary(self) -> Iterator[StageMemory]:
+        """Yield the measurement of the trained policy on the longest rows of its training.
+
+        A model too large for the first GPU of a node's processes continues on the next ones.
+        """
+        shape = self.shapes(Path(located(self.config.policy.model)))
+        trained = [self._settings(method) for method in self.methods if method != "reward"]
+        longest = max(settings.max_length for settings in trained)
+        on_gpu = self.have.on_gpu
+        found = self._on_trainer(CANARY, canary_terms(shape, length=longest, on_gpu=on_gpu))
+        nodes = self.config.training.nodes
+        count = min(map(self._processes, trained)) // nodes if on_gpu else 1
+        device = f"{count} GPUs" if count > 1 else found.device
+        yield replace(found, device=device, has_bytes=count * found.has_bytes)
+
+    def _settings(self, method: Method) -> Settings:
+        return getattr(self.config.training, method)
+
+    def _processes(self, settings: Settings) -> int:
+        training = self.config.training
+        return processes_of(training, settings, len(self.have.of(training.devices).cards))
+
+    # devices
+
+    def _cards(self, devices: Numbers) -> tuple[int, ...]:
+        """Return the numbers of GPUs; without one, all share the number 0."""
+        if not self.have.on_gpu:
+            return (0,)
+        return tuple(range(len(self.have.cards))) if devices == "auto" else tuple(devices)
+
+    def _on_trainer(self, stage: str, terms: Sequence[Term], processes: int = 1) -> StageMemory:
+        """Return a stage on a device of the trainer."""
+        training = self.config.training
+        return self._on_device(stage, terms, training.devices, max(1, processes // training.nodes))
+
+    def _on_device(
+        self, stage: str, terms: Sequence[Term], devices: Numbers, copies: AutoCount = 1
+    ) -> StageMemory:
+        """Return a stage on each of its devices; without a GPU all copies share the memory."""
+        have = self.have.of(devices)
+        sharing = 1 if have.on_gpu or copies == "auto" else copies
+        kept = tuple(term for term in terms if term.most_bytes)
+        size = have.memory // sharing
+        return StageMemory(stage=stage, device=have.name, has_bytes=size, terms=kept)
+
+
+def _with_room(
+    stage: StageMemory, shape: ModelShape, inference: Inference, room: int
+) -> StageMemory:
+    """Return vLLM's stage with how many requests, and which context, fit into `room` bytes."""
+    context, room = inference.context, max(0, room)
+    requests = room / inference.cache(shape, context)
+    return replace(
+        stage,
+        note=f"{requests:.0f} requests of {context} tokens at once",
+        context=context,
+        fitting=room // inference.cache(shape, BLOCK) * BLOCK,
+    )
+
+
+def _here(part: EngineConfig | RewardConfig) -> AutoCount | None:
+    """Return how many replicas of a model share this machine; None if it is elsewhere."""
+    return replicas_here(part.place, part.replicas)
+
+
+def _copies(part: EngineConfig | RewardConfig) -> AutoCount:
+    """Return how many replicas of a model share this machine.
+
+    Raises:
+        UnknownShapeError: if all are on other machines.
+    """
+    found = _here(part)
+    if found is None:
+        raise UnknownShapeError("its workers are on other machines, whose memory is not known here")
+    return found
+
+
+# Remedies
 
 
 def _is_possible(training: TrainingConfig) -> bool:
@@ -142,31 +622,33 @@ def _is_possible(training: TrainingConfig) -> bool:
     return not any(excluded(training))
 
 
-def _most_helpful(stage: StageMemory, found: Sequence[Remedy]) -> tuple[Remedy, ...]:
+def _most_helpful(stage: StageMemory, found: Iterator[Remedy]) -> tuple[Remedy, ...]:
     """Return the remedies to name: with which it fits, the least change first, then the others.
 
     Of the others, those that save most come first.
     """
+
+    def rank(remedy: Remedy) -> tuple[bool, int, int]:
+        fits, saved = remedy.verdict == "fits", remedy.saved_bytes
+        return (False, len(remedy.settings), saved) if fits else (True, -saved, 0)
+
     helpful = [r for r in found if r.saved_bytes > LEAST_HELP * stage.most_bytes]
-    enough = [r for r in helpful if r.verdict == "fits"]
-    others = [r for r in helpful if r.verdict != "fits"]
-    ordered = sorted(enough, key=lambda r: (len(r.settings), r.saved_bytes))
-    return (*ordered, *sorted(others, key=lambda r: -r.saved_bytes))[:MOST_NAMED]
+    return tuple(sorted(helpful, key=rank)[:MOST_NAMED])
 
 
-def _candidates(stage: StageMemory, config: RunConfig, have: Devices) -> Iterator[Settings]:
+def _candidates(stage: StageMemory, config: RunConfig, have: Devices) -> Iterator[Changes]:
     """Yield settings that could make a stage smaller; the arithmetic decides which do."""
     section = _at(config, stage.sections[0]) if stage.sections else None
+    found: Iterator[tuple[str, Any]] = iter(())
     if isinstance(section, EngineConfig):
         found = _engine_candidates(stage, section, have)
-    elif isinstance(section, RewardConfig):
-        shorter = max(SHORTEST, section.max_length // 2)
-        found = iter([("batch_size", max(1, section.batch_size // 4)), ("max_length", shorter)])
     elif section is not None:
-        shorter = max(SHORTEST, section.max_length // 2)
-        found = iter([("micro_batch_size", 1), ("max_length", shorter)])
-    else:
-        found = iter(())
+        shorter = ("max_length", max(SHORTEST, section.max_length // 2))
+        scores = isinstance(section, RewardConfig)
+        rows = (
+            ("batch_size", max(1, section.batch_size // 4)) if scores else ("micro_batch_size", 1)
+        )
+        found = iter((rows, shorter))
     for name, value in found:
         yield {f"{path}.{name}": value for path in stage.sections}
     if stage.stage.startswith((TRAINS, CANARY)):
@@ -191,14 +673,12 @@ def _engine_candidates(
         yield "vllm.max_num_seqs", 64
 
 
-def _training_candidates(
-    stage: StageMemory, config: RunConfig, have: Devices
-) -> Iterator[Settings]:
+def _training_candidates(stage: StageMemory, config: RunConfig, have: Devices) -> Iterator[Changes]:
     """Yield adapters, smaller numbers, and the training on more GPUs, or alone on one."""
     training = config.training
     whole, online = training.lora.r == 0, any(f"training.{m}" in stage.sections for m in ONLINE)
     reset = {"training.weights": "float32"} if training.weights == "bfloat16" else {}
-    adapted: Settings = {"training.lora.r": RANK, **reset} if whole else {}
+    adapted: Changes = {"training.lora.r": 16, **reset} if whole else {}
     others, cards = tuple(range(1, len(have.cards))), len(have.of(training.devices).cards)
     yield {"training.gradient_checkpointing": "always"}
     yield {"training.weights": "bfloat16"}
@@ -210,7 +690,7 @@ def _training_candidates(
         yield {"training.optimizer": "adamw_8bit"}
         yield {**adapted, "training.lora.quantise": "nf4"}
     if cards * training.nodes > 1 and training.accelerate_config is None:
-        divided: Settings = {
+        divided: Changes = {
             "training.sharding": "fsdp2",
             "training.processes": "auto",
             **reset,
@@ -223,40 +703,32 @@ def _training_candidates(
         return
     share = 0.6 if stage.stage.endswith("sampler") else 0.15
     yield {f"{path}.sampler_memory": share for path in stage.sections}
-    yield {"critic.engine.memory_utilization": CRITIC_SHARE}
-    engines = (config.policy.engine.devices, config.critic.engine.devices)
-    if others and training.devices == "auto" == engines[0]:
-        apart: Settings = {"training.devices": (0,), "policy.engine.devices": others}
+    yield {"critic.engine.memory_utilization": 0.4}
+    sampler, trainer, critic = (
+        f"{name}.devices" for name in ("policy.engine", "training", "critic.engine")
+    )
+    if others and _at(config, trainer) == "auto" == _at(config, sampler):
+        apart: Changes = {trainer: (0,), sampler: others}
         yield apart
         yield {**adapted, **apart}
-        if any(term.name == CRITIC for term in stage.terms) and engines[1] == "auto":
-            yield {
-                "training.devices": (0,),
-                "policy.engine.devices": (0,),
-                "critic.engine.devices": others,
-            }
+        if any(term.name == CRITIC for term in stage.terms) and _at(config, critic) == "auto":
+            yield {trainer: (0,), sampler: (0,), critic: others}
 
 
 def _at(config: BaseModel, path: str) -> Any:
-    """Return the section or value at a path; the configuration itself for no path."""
-    for name in filter(None, path.split(".")):
+    """Return the section or value at a path."""
+    for name in path.split("."):
         config = getattr(config, name)
     return config
 
 
-def _changed(config: RunConfig, settings: Settings) -> RunConfig:
-    """Return a configuration with other values at some paths."""
-    for path, value in settings.items():
-        parent, _, name = path.rpartition(".")
-        section = _at(config, parent).model_copy(update={name: value})
-        while parent:
-            parent, _, name = parent.rpartition(".")
-            section = _at(config, parent).model_copy(update={name: section})
-        config = section
-    return config
+def _changed(section: BaseModel, path: Sequence[str], value: object) -> Any:
+    """Return a section with another value at a path."""
+    name, *rest = path
+    below = _changed(getattr(section, name), rest, value) if rest else value
+    return section.model_copy(update={name: below})
 
 
 def _text(value: object) -> str:
-    if isinstance(value, tuple):
-        return f"[{','.join(map(str, cast('tuple[object, ...]', value)))}]"
-    return str(value)
+    numbers = [*cast("tuple[int, ...]", value)] if isinstance(value, tuple) else value
+    return str(numbers).replace(" ", "")

@@ -10,7 +10,6 @@ from ...configs.own_function import names_function
 from ...configs.schema import ConfigError, EngineConfig, RunConfig
 from ...policies.engines.chat_template import require_chat
 from ...policies.engines.engine import EngineError
-from ...policies.memory.stage_memory import gib
 from ...policies.trainers.checks import parameters
 from ...policies.workers.identity import check_folder, is_url
 from ...stores.address import run_argument
@@ -27,7 +26,7 @@ from .call_costs import costs_in, smoke_costs
 from .fork_plan import with_reuse
 from .job import Job, require_forkable
 from .loop import required_prompts
-from .memory_check import memory_of
+from .memory_check import gib, memory_of
 from .opening import rehearsed, require_settings, required_roles
 from .plan import Plan, PlannedDisk, PlannedRole, PlannedStage, PlanSection, plan_of
 from .plan_lines import estimate, opening_lines, short

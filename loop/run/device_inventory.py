@@ -12,9 +12,14 @@ from ...configs.schema import RewardConfig
 from ...configs.section import Devices
 from ...policies.devices import visible_gpus
 from ...policies.engines.weight_files import weight_files
-from ...policies.memory.inference import CUDA_BYTES, GRAPHS_BYTES, PROCESS_BYTES, inference_of
 from ...policies.memory.shapes import UnknownShapeError, shape_of
-from ...policies.memory.stage_memory import GIB
+from ...policies.memory.terms import (
+    CUDA_BYTES,
+    GIB,
+    GRAPHS_BYTES,
+    PROCESS_BYTES,
+    inference_of,
+)
 from ...policies.workers.open import engine_kind
 from ...policies.workers.places import DeviceGroup, device_groups, local_groups
 from .turns import MACHINE, Allocation

@@ -14,21 +14,17 @@ from ..trainers.job import TrainingError
 FLOAT32, BFLOAT16 = 4, 2
 """Bytes of a number."""
 
-DEFAULTS: Mapping[str, Mapping[str, int]] = {
-    "gemma": {"head_dim": 256},
-    "gemma2": {
-        "head_dim": 256,
-        "num_attention_heads": 8,
-        "num_key_value_heads": 4,
-        "sliding_window_pattern": 2,
-    },
-    "gemma3_text": {
-        "head_dim": 256,
-        "num_attention_heads": 8,
-        "num_key_value_heads": 4,
-        "vocab_size": 262_208,
-        "sliding_window_pattern": 6,
-    },
+_GEMMA: Mapping[str, Any] = {
+    "head_dim": 256,
+    "num_attention_heads": 8,
+    "num_key_value_heads": 4,
+    "tie_word_embeddings": True,
+}
+DEFAULTS: Mapping[str, Mapping[str, Any]] = {
+    "gemma": {"head_dim": 256, "tie_word_embeddings": True},
+    "gemma2": {**_GEMMA, "sliding_window_pattern": 2},
+    "gemma3": {"tie_word_embeddings": True},
+    "gemma3_text": {**_GEMMA, "vocab_size": 262_208, "sliding_window_pattern": 6},
 }
 """The defaults of transformers by model type, which config.json leaves out."""
 
@@ -44,9 +40,6 @@ LAYERS: Mapping[str, Mapping[str, Any]] = {
 }
 """By model type, the fields of `ModelShape` in which its layers differ from Llama's."""
 
-TIED = ("gemma", "gemma2", "gemma3", "gemma3_text")
-"""Model types whose output layer is the embedding unless config.json says otherwise."""
-
 OTHER_CACHES = ("kv_lora_rank", "ssm_cfg", "mamba_d_state", "linear_num_key_heads")
 """Keys of models with other caches than keys and values of each token."""
 
@@ -59,11 +52,10 @@ class UnknownShapeError(Exception):
 class ModelShape:
     """The sizes that memory depends on; `inner` is the width of a token inside the MLP.
 
-    `file_bytes` is the size of the weights as saved. Of the `layers`, `windowed` attend to the last
-    `window` tokens only. A layer has `norms` norms, one before attention and one before the MLP if
-    two; `float_norms` are scaled in float32, and with `normed_heads` queries and keys have norms,
-    too. `gated`: the MLP has three matrices. `quantised`: the files hold fewer bits a weight than
-    they have elements.
+    `file_bytes` is the size of the weights as saved; if `quantised`, they have fewer bits a weight
+    than elements. Of the `layers`, `windowed` attend to the last `window` tokens only. A layer has
+    `norms` norms, and with `normed_heads` queries and keys have norms, too; `float_norms` are
+    scaled in float32. `gated`: the MLP has three matrices.
     """
 
     parameters: int = 0
@@ -111,13 +103,10 @@ class ModelShape:
         return self.file_bytes / self.parameters
 
     def as_classifier(self) -> "ModelShape":
-        """Return the shape of a reward model made of this, with one number instead of logits.
-
-        It is saved as it is trained, in float32.
-        """
+        """Return the shape of a reward model made of this: one number, saved in float32."""
         head = 0 if self.tied else self.embedding
-        parameters = self.parameters - head + self.hidden
-        return replace(self, parameters=parameters, file_bytes=FLOAT32 * parameters, tied=True)
+        count = self.parameters - head + self.hidden
+        return replace(self, parameters=count, file_bytes=FLOAT32 * count, tied=True)
 
     def as_saved(self, number: int) -> "ModelShape":
         """Return the shape of the same model in files of `number` bytes a weight."""
@@ -143,11 +132,9 @@ def shape_of(folder: Path) -> ModelShape:
         raise UnknownShapeError(str(error)) from error
     if not files:
         raise UnknownShapeError(f"not known until the weights are in {folder}")
-    return replace(
-        configured(cast("dict[str, Any]", config)),
-        parameters=count,
-        file_bytes=sum(file.stat().st_size for file in files),
-    )
+    size = sum(file.stat().st_size for file in files)
+    found = configured(cast("dict[str, Any]", config))
+    return replace(found, parameters=count, file_bytes=size)
 
 
 def configured(config: Mapping[str, Any]) -> ModelShape:
@@ -184,7 +171,7 @@ def configured(config: Mapping[str, Any]) -> ModelShape:
         kv_heads=int(values.get("num_key_value_heads") or heads),
         head_dim=int(values.get("head_dim") or hidden // heads),
         vocabulary=number("vocab_size"),
-        tied=bool(values.get("tie_word_embeddings", kind in TIED)),
+        tied=bool(values.get("tie_word_embeddings")),
         context=values.get("max_position_embeddings"),
         window=int(values["sliding_window"]) if windowed else 0,
         windowed=windowed,
@@ -194,10 +181,9 @@ def configured(config: Mapping[str, Any]) -> ModelShape:
     attention = 2 * hidden * (shape.query_width + shape.kv_width)
     mlp = (3 if shape.gated else 2) * hidden * inner
     ends = shape.embedding * (1 if shape.tied else 2)
-    parameters = layers * (attention + mlp + 2 * hidden) + ends + hidden
+    count = layers * (attention + mlp + 2 * hidden) + ends + hidden
     is_float = "32" in str(config.get("dtype", config.get("torch_dtype")))
-    size = parameters * (FLOAT32 if is_float else BFLOAT16)
-    return replace(shape, parameters=parameters, file_bytes=size)
+    return replace(shape, parameters=count, file_bytes=count * (FLOAT32 if is_float else BFLOAT16))
 
 
 def _windowed_layers(values: Mapping[str, Any], layers: int) -> int:

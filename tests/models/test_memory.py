@@ -9,7 +9,8 @@ from peft import LoraConfig, get_peft_model
 from transformers import AutoConfig, AutoModelForCausalLM
 
 from lpfloop.configs.training import LoRAConfig as LoRASettings
-from lpfloop.policies.memory.activations import (
+from lpfloop.policies.memory.shapes import configured, shape_of
+from lpfloop.policies.memory.terms import (
     AUTOCAST,
     FULL,
     HALF,
@@ -17,7 +18,6 @@ from lpfloop.policies.memory.activations import (
     adapter_parameters,
     pass_bytes,
 )
-from lpfloop.policies.memory.shapes import configured, shape_of
 from lpfloop.policies.trainers.training_fit import PLAIN, TrainingFit
 
 pytestmark = pytest.mark.model

@@ -8,7 +8,7 @@ from typer.testing import CliRunner
 from lpfloop.loop.cli.app import app
 from lpfloop.loop.daemon import hardware
 from lpfloop.policies import devices
-from lpfloop.policies.memory.stage_memory import GIB
+from lpfloop.policies.memory.terms import GIB
 
 
 def test_run_that_cannot_fit(tmp_path, monkeypatch):

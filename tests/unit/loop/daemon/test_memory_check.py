@@ -8,11 +8,11 @@ from models import GLM_4_9B, LLAMA_7B, LLAMA_13B
 from lpfloop.configs.load import load_config
 from lpfloop.configs.schema import RunConfig
 from lpfloop.loop.daemon.hardware import Devices
-from lpfloop.loop.daemon.memory_check import memory_of
+from lpfloop.loop.daemon.memory_check import StageMemory, memory_of
 from lpfloop.loop.recipes.roles import needed_roles
 from lpfloop.loop.run.observed import Observed
 from lpfloop.policies.memory.shapes import ModelShape, UnknownShapeError, configured
-from lpfloop.policies.memory.stage_memory import GIB, StageMemory
+from lpfloop.policies.memory.terms import GIB
 from lpfloop.policies.trainers.job import Method
 
 LLAMA_8B = {

@@ -7,11 +7,20 @@ import pytest
 from models import GLM_4_9B, LLAMA_7B, LLAMA_13B
 
 from lpfloop.configs.training import TrainingConfig
-from lpfloop.policies.memory.activations import AUTOCAST, pass_bytes
-from lpfloop.policies.memory.inference import Inference, vllm_terms
+from lpfloop.loop.daemon.memory_check import StageMemory
 from lpfloop.policies.memory.shapes import UnknownShapeError, configured, shape_of
-from lpfloop.policies.memory.stage_memory import GIB, StageMemory, at_most, fixed
-from lpfloop.policies.memory.training import Workload, state_terms, training_terms
+from lpfloop.policies.memory.terms import (
+    AUTOCAST,
+    GIB,
+    Inference,
+    Workload,
+    at_most,
+    fixed,
+    pass_bytes,
+    state_terms,
+    training_terms,
+    vllm_terms,
+)
 from lpfloop.policies.trainers.training_fit import PLAIN, fit_of
 
 

@@ -77,9 +77,6 @@ class TrainingConfig(Section):
     rloo: RLOOTraining = RLOOTraining()
     online_dpo: OnlineDPOTraining = OnlineDPOTraining()
     next_token: NextToken = NextToken()
-    accelerate_config: str | None = cosmetic(
-        None, "file for `accelerate launch --config_file`; not for online methods"
-    )
     devices: Devices = cosmetic(
         "auto",
         "GPUs of each node that it runs on, by number, such as [0, 1]; auto: all that are visible",
@@ -149,7 +146,6 @@ class TrainingConfig(Section):
     @model_validator(mode="after")
     def _with_what_it_can_be_sharded(self) -> Self:
         others = {
-            "accelerate_config": self.accelerate_config is not None,
             "weights=bfloat16": self.weights == "bfloat16" and self.lora.r == 0,
             "lora.quantise=nf4": self.lora.quantise != "none" and self.lora.r > 0,
             "optimizer=adamw_8bit": self.optimizer == "adamw_8bit",
@@ -168,11 +164,6 @@ class TrainingConfig(Section):
             )
         if self.launcher == "srun" and self.nodes == 1:
             raise ValueError("launcher=srun is for several nodes: leave it out, or set nodes")
-        if self.launcher != "local" and self.accelerate_config is not None:
-            raise ValueError(
-                f"launcher={self.launcher} does not go with accelerate_config: leave one out; "
-                "sharding=fsdp2 divides a model over nodes"
-            )
         if self.launcher == "ray" and self.devices != "auto":
             raise ValueError("launcher=ray does not go with devices: Ray gives each node its GPUs")
         return self

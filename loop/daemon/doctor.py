@@ -226,10 +226,6 @@ def _inputs(config: RunConfig, lake: Path) -> Iterator[Finding]:
         require_mix(mix_of(config), prompts)
     except InputError as error:
         yield Finding(about="mix", status="missing", detail=str(error))
-    launcher = config.training.accelerate_config
-    if launcher is not None and not Path(launcher).is_file():
-        detail = f"training.accelerate_config: no such file: {launcher}"
-        yield Finding(about="training", status="missing", detail=detail)
 
 
 def _rated_by(critic: CriticConfig) -> str:

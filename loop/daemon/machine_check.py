@@ -6,9 +6,6 @@ for missing packages, or for two things that exclude another.
 
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import cast
-
-import yaml
 
 from ...configs.own_function import names_function
 from ...configs.schema import ConfigError, EngineConfig, RewardConfig, RunConfig
@@ -176,21 +173,6 @@ def excluded(training: TrainingConfig) -> Iterator[str]:
             "training.weights=bfloat16 brings an optimizer of its own, with float32 moments: leave "
             "training.optimizer out"
         )
-    if training.accelerate_config is not None and _divides(Path(training.accelerate_config)):
-        yield (
-            f"training.weights=bfloat16 is for whole models, and {training.accelerate_config} "
-            "divides them over processes: leave training.weights out"
-        )
-
-
-def _divides(file: Path) -> bool:
-    """Return whether a file for accelerate divides a model: by FSDP or DeepSpeed."""
-    try:
-        found: object = yaml.safe_load(file.read_text(encoding="utf-8"))
-    except (OSError, ValueError, yaml.YAMLError):
-        return False
-    settings = cast("dict[str, object]", found) if isinstance(found, dict) else {}
-    return str(settings.get("distributed_type")).upper() in ("FSDP", "DEEPSPEED")
 
 
 def _not_here(config: RunConfig) -> Iterator[str]:

@@ -453,19 +453,11 @@ class MemoryStages:
         return method in ("dpo", "kto") and (later or divided)
 
     def _is_divided(self, method: Method) -> bool:
-        """Whether FSDP2 divides a training; online methods do not divide adapters.
-
-        Raises:
-            UnknownShapeError: if a file for accelerate decides.
-        """
+        """Whether FSDP2 divides a training; online methods do not divide adapters."""
         training = self.config.training
         if method in ONLINE:
             several = self._processes(self._settings(method)) > 1
             return training.sharding != "none" and not training.lora.r and several
-        if training.accelerate_config is not None:
-            raise UnknownShapeError(
-                "not known with a file for accelerate (training.accelerate_config)"
-            )
         return training.sharding != "none"
 
     def _beside(
@@ -689,7 +681,7 @@ def _training_candidates(stage: StageMemory, config: RunConfig, have: Devices) -
     if have.on_gpu:
         yield {"training.optimizer": "adamw_8bit"}
         yield {**adapted, "training.lora.quantise": "nf4"}
-    if cards * training.nodes > 1 and training.accelerate_config is None:
+    if cards * training.nodes > 1:
         divided: Changes = {
             "training.sharding": "fsdp2",
             "training.processes": "auto",

@@ -220,12 +220,6 @@ def training_processes(run: Run, settings: Settings) -> int:
     return processes_of(training, settings, gpus)
 
 
-def accelerate_config(run: Run) -> Path | None:
-    """Return the launcher's configuration, if the run names one."""
-    path = run.config.training.accelerate_config
-    return None if path is None else Path(path)
-
-
 def step_statistics(iteration: int, method: str, result: TrainResult) -> list[Statistic]:
     """Return the numbers of all steps of a training as rows, the last with its update survival."""
     history = [dict(numbers) for numbers in result.history]

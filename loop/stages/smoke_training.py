@@ -51,7 +51,7 @@ from ..run.reporter import UnitStats
 from ..run.run import Verb
 from ..run.stage import Stage
 from .online_work import OnlineTraining
-from .publish import Publishing, accelerate_config, step_statistics, training_fit
+from .publish import Publishing, step_statistics, training_fit
 from .step_judges import StepJudges
 from .thoughts import turn_form
 
@@ -190,7 +190,6 @@ def _job(it: Iteration, method: Trained, twos: Sequence[Two], work: Path) -> Tra
         settings=settings,
         seed=derive_seed(run.config.seed, "train", work.parent.name) % 2**32,
         processes=_processes(it, method),
-        accelerate_config=accelerate_config(run),
         fit=training_fit(run, method),
         template=run.models.template,
         sees_end=run.config.reward.sees_end,

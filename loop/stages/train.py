@@ -36,7 +36,6 @@ from ..run.stage import Stage
 from .data_mixture import mix_statistics
 from .publish import (
     Publishing,
-    accelerate_config,
     report_training,
     step_statistics,
     steps_shown,
@@ -100,7 +99,6 @@ class Training:
             settings=self._settings(rows),
             seed=derive_seed(self.run.config.seed, "train", unit.key) % 2**32,
             processes=training_processes(self.run, self._settings(rows)),
-            accelerate_config=accelerate_config(self.run),
             fit=training_fit(self.run, method),
             template=self.run.models.template,
             supervised=None if self.supervision is None else self.supervision.as_job(work),

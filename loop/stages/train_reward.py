@@ -25,7 +25,6 @@ from ..run.stage import Stage
 from .data_mixture import mix_statistics
 from .publish import (
     Publishing,
-    accelerate_config,
     report_training,
     step_statistics,
     steps_shown,
@@ -96,7 +95,6 @@ def _trained(it: Iteration, unit: Unit, pairs: Rows[Pair]) -> tuple[RewardModel,
         settings=run.config.training.reward,
         seed=derive_seed(run.config.seed, "train", unit.key) % 2**32,
         processes=training_processes(run, run.config.training.reward),
-        accelerate_config=accelerate_config(run),
         fit=training_fit(run, "reward"),
         template=_template(it),
         sees_end=run.config.reward.sees_end,

@@ -26,7 +26,7 @@ from ..trainers.job import TrainingError, TrainJob
 from ..trainers.sequences import Pass
 from ..trainers.sharded_training import untied
 from ..trainers.training_fit import master_of
-from ..trainers.trl_trainer import load_model, load_trained, recomputes, trained_loading
+from ..trainers.trl_trainer import load_model, load_trained, trained_loading
 from .ranks import Ranks
 
 FLOAT32_AGREEMENT = 5e-5
@@ -241,7 +241,7 @@ def trainable(model: Any, job: TrainJob, device: torch.device) -> Any:
     A large one recomputes activations, which transformers supports in training mode only.
     """
     model.to(device).eval()
-    if recomputes(job):
+    if job.fit.gradient_checkpointing == "always":
         for module in model.modules():
             if isinstance(module, nn.Dropout):
                 module.p = 0.0

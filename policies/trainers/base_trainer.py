@@ -16,14 +16,12 @@ from typing import Any, cast
 import pyarrow as pa
 import pyarrow.compute
 from accelerate.data_loader import SeedableRandomSampler
-from accelerate.utils import DistributedType
 from torch import Tensor, nn
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LambdaLR, LRScheduler
 from torch.utils.data import Sampler
 from transformers import Trainer
 
-from .job import TrainingError
 from .next_token import METRIC, NextTokenLoss
 
 pc: Any = pyarrow.compute
@@ -89,20 +87,6 @@ class BaseTrainer(Trainer):
     next_token: NextTokenLoss | None = None
     _metrics: dict[str, Any]
     _passes = 0
-
-    def add(self, next_token: NextTokenLoss) -> None:
-        """Add a next-token loss, before training begins.
-
-        Raises:
-            TrainingError: of kind `refused`, with DeepSpeed.
-        """
-        if self.accelerator.distributed_type == DistributedType.DEEPSPEED:
-            raise TrainingError(
-                "refused",
-                "training.next_token needs a second backward pass a step, which DeepSpeed does not "
-                "allow: leave its weight at 0, or train with DDP or FSDP",
-            )
-        self.next_token = next_token
 
     def training_step(
         self, model: nn.Module, inputs: dict[str, Any], num_items_in_batch: Any = None

@@ -28,18 +28,13 @@ KEPT = 2
 """The number of whole checkpoints to keep: if the newest is damaged, one is left to resume from."""
 
 REQUIRED: Mapping[str, Sequence[str]] = {
-    "the weights": ("*.safetensors", "global_step*/*model_states.pt", "pytorch_model_fsdp*"),
-    "the optimizer's state": (
-        "optimizer.pt",
-        "optimizer.bin",
-        "optimizer_*/*",
-        "global_step*/*optim_states.pt",
-    ),
-    "the schedule": ("scheduler.pt", "global_step*/*model_states.pt"),
+    "the weights": ("*.safetensors", "pytorch_model_fsdp*"),
+    "the optimizer's state": ("optimizer.pt", "optimizer.bin", "optimizer_*/*"),
+    "the schedule": ("scheduler.pt",),
     "the trainer's state": ("trainer_state.json",),
     "the arguments": ("training_args.bin", "job.json"),
 }
-"""The files that a resume reads, in their variants: plain, sharded by DeepSpeed or by FSDP."""
+"""The files that a resume reads, in their variants: plain, or sharded by FSDP."""
 
 SEAL = "prepared.json"
 """The hashes of the prepared rows."""

@@ -162,7 +162,6 @@ class TrainJob:
     settings: Settings
     seed: int
     processes: int = 1
-    accelerate_config: Path | None = None
     fit: TrainingFit = PLAIN
     reward: Path | None = None
     online: OnlineJob | None = None

@@ -68,16 +68,14 @@ def argv(job: TrainJob) -> list[str]:
     fit = job.fit
     # The online methods divide their networks themselves.
     sharded = fit.sharding != "none" and job.method not in ONLINE
-    needs_launcher = job.processes > 1 or sharded or job.accelerate_config is not None
-    if fit.launcher == "local" and not needs_launcher:
+    if fit.launcher == "local" and job.processes == 1 and not sharded:
         return single_argv(job)
-    if job.accelerate_config is None:
-        sharding = fit.sharding if sharded else "none"
-        settings = accelerate_settings(job.processes, nodes=fit.nodes, sharding=sharding)
-        write_file(job.folder("accelerate.json"), json.dumps(settings, indent=1).encode())
+    sharding = fit.sharding if sharded else "none"
+    settings = accelerate_settings(job.processes, nodes=fit.nodes, sharding=sharding)
+    write_file(job.folder("accelerate.json"), json.dumps(settings, indent=1).encode())
     command = [
         *(sys.executable, "-P", "-m", "accelerate.commands.launch"),
-        *("--config_file", str(job.accelerate_config or job.folder("accelerate.json"))),
+        *("--config_file", str(job.folder("accelerate.json"))),
         *_rendezvous(job),
         *("--num_processes", str(job.processes)),
         *("--num_cpu_threads_per_process", str(threads_here(job.processes_per_node))),

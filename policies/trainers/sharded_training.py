@@ -25,11 +25,6 @@ def is_sharded() -> bool:
     return os.environ.get("ACCELERATE_USE_FSDP", "false").lower() == "true"
 
 
-def recomputes_itself() -> bool:
-    """Whether FSDP recomputes activations, by the launcher's file: then the model may not."""
-    return is_sharded() and os.environ.get("FSDP_ACTIVATION_CHECKPOINTING", "").lower() == "true"
-
-
 @contextmanager
 def loaded_in_each_process() -> Generator[None]:
     """Make every process load the weights of a reference.

@@ -15,7 +15,6 @@ import pyarrow.parquet as pq
 import torch
 from safetensors import safe_open
 from safetensors.torch import load_file, save_file
-from transformers.integrations.deepspeed import unset_hf_deepspeed_config
 
 from ...stores.keys import derive_seed
 from ...stores.records import Message
@@ -207,8 +206,6 @@ def measure_canary(job: TrainJob, models: Sequence[Path]) -> list[list[CanaryRow
         TrainingError: of kind `diverged`, if the trained weights' numbers are not finite.
     """
     examples, parts = _measurable(job, CANARY_ROWS)
-    # With ZeRO-3 models are loaded in shards, over processes that have ended by now.
-    unset_hf_deepspeed_config()
     dtype = computing_type(job)  # in which engines compute
     before = logprobs_of(_load_spread(job, job.model, dtype), parts)
     measured: list[list[CanaryRow]] = []

@@ -32,7 +32,7 @@ from .preference_trainers import (
     preference_arguments,
 )
 from .rows import LABEL, chat_of, cut_rows, fit_turns, load_data, refuse_mixing
-from .sharded_training import is_sharded, loaded_in_each_process, recomputes_itself
+from .sharded_training import is_sharded, loaded_in_each_process
 from .training_fit import master_of
 from .work_folder import POLL_S, PULSE
 
@@ -43,7 +43,6 @@ def make_trainer(job: TrainJob, tokenizer: PreTrainedTokenizerBase) -> Trainer:
     s = job.settings
     thinking = fit_turns(job, tokenizer)
     given = {"processing_class": tokenizer, "peft_config": peft_config(job.fit, "CAUSAL_LM")}
-    # The arguments come before models: with ZeRO-3 creating them changes how models are loaded.
     trainer: Any
     if isinstance(s, DPOTraining):
         args = preference_arguments(s, common_arguments(job))
@@ -95,7 +94,7 @@ def fitted(job: TrainJob, trainer: Any) -> Trainer:
         trainer.optimizer_cls_and_kwargs = (RemainderAdamW, own)
     if job.supervised is not None:
         chat = chat_of(job)
-        trainer.add(NextTokenLoss(job, job.supervised, chat, trainer.accelerator))
+        trainer.next_token = NextTokenLoss(job, job.supervised, chat, trainer.accelerator)
     return trainer
 
 
@@ -132,7 +131,7 @@ def common_arguments(job: TrainJob) -> dict[str, Any]:
         "max_length": s.max_length,
         "use_cpu": not cuda,
         "bf16": computing_type(job) == torch.bfloat16,
-        "gradient_checkpointing": recomputes(job),
+        "gradient_checkpointing": job.fit.gradient_checkpointing == "always",
         "optim": "adamw_bnb_8bit" if job.fit.optimizer == "adamw_8bit" else "adamw_torch_fused",
         "use_liger_kernel": job.fit.liger,
         "dataloader_pin_memory": cuda,
@@ -163,11 +162,6 @@ def refuse_world(job: TrainJob, processes: int) -> None:
     if processes != job.processes:
         message = f"the job asks for {job.processes} processes, the launcher started {processes}"
         raise TrainingError("refused", message)
-
-
-def recomputes(job: TrainJob) -> bool:
-    """Return whether the backward pass recomputes activations by the model's own switch."""
-    return job.fit.gradient_checkpointing == "always" and not recomputes_itself()
 
 
 def loading(job: TrainJob) -> dict[str, Any]:

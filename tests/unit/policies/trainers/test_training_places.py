@@ -27,10 +27,8 @@ def allocation(environ: dict[str, str], monkeypatch: pytest.MonkeyPatch, tmp_pat
 def test_excluding_settings() -> None:
     for settings, told in [
         (["nodes=2"], "launcher=local"),
-        (["nodes=2", "launcher=srun", "accelerate_config=own.yaml"], "accelerate_config"),
         (["launcher=ray", "devices=[0]"], "devices"),
         (["launcher=srun"], "several nodes"),
-        (["sharding=fsdp2", "accelerate_config=own.yaml"], "sharding"),
         (["sharding=fsdp2", "weights=bfloat16"], "sharding"),
         (["sharding=fsdp2", "lora.r=8", "lora.quantise=nf4"], "sharding"),
     ]:

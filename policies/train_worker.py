@@ -81,7 +81,6 @@ from .trainers.work_folder import (
     append_row,
     final_means,
     logged_steps,
-    write_history,
 )
 
 logger = logging.getLogger(__name__)
@@ -277,7 +276,7 @@ def write_result(job: TrainJob, identity: str, trained: Trained) -> None:
         "seconds": trained.seconds,
         "files": describe_files(job.folder("model"), Pulse(job.folder(PULSE))),
         "canary": file_sha256(job.folder(CANARY)),
-        "history": file_sha256(write_history(job.output, trained.history)),
+        "history": trained.history,
         "published": {
             str(step): file_sha256(step_job(job, step).folder(CANARY))
             for step in published_steps(job.settings, trained.steps)

@@ -27,12 +27,10 @@ from .process import WarmTrainer, Watch, alone, discard_memory_of, run_worker
 from .step_policies import is_finished
 from .work_folder import (
     FAULT,
-    HISTORY,
     RESULT,
     Orders,
     StepNumbers,
     TrainerProgress,
-    read_history,
     read_json,
     write_orders,
 )
@@ -111,7 +109,7 @@ def train(  # noqa: PLR0913 -- all but the job are optional, by name
         steps=int(result["steps"]),
         metrics=result["metrics"],
         seconds=time.monotonic() - started,
-        history=read_history(job.output),
+        history=result["history"],
     )
 
 
@@ -174,9 +172,9 @@ def read_result(job: TrainJob, identity: str) -> dict[str, Any] | None:
         return None
     if not agrees(job.folder("model"), result["files"]):
         return None
-    for name, path in (("canary", job.folder(CANARY)), ("history", job.folder(HISTORY))):
-        if not path.exists() or file_sha256(path) != result.get(name):
-            return None
+    canary = job.folder(CANARY)
+    if not canary.exists() or file_sha256(canary) != result["canary"]:
+        return None
     published = cast("dict[str, str]", result.get("published", {}))
     whole = all(is_finished(job, int(step), canary) for step, canary in published.items())
     return result if whole else None

@@ -4,7 +4,6 @@
 - `orders.json`, by the parent: how often to save, and whether to save and end.
 - `metrics.jsonl`, by the child: one row for each start, step and question.
 - `alive`: the child touches it while it computes.
-- `history.jsonl`: the metrics of all steps, written when the training is done.
 - `fault.json` or `result.json`, by the child, last: the outcome.
 """
 
@@ -27,7 +26,6 @@ PULSE = "alive"
 LOCK = "trainer.lock"
 FAULT = "fault.json"
 RESULT = "result.json"
-HISTORY = "history.jsonl"
 CACHE = "cache"
 """The folder of the rows and the reference log-probabilities that `datasets` keeps."""
 
@@ -223,15 +221,3 @@ def logged_steps(history: Iterable[Mapping[str, Any]]) -> list[dict[str, float]]
         for row in history
         if "loss" in row
     ]
-
-
-def write_history(work: Path, steps: Sequence[StepNumbers]) -> Path:
-    """Write the metrics of all steps; return the file."""
-    path = work / HISTORY
-    write_file(path, "".join(f"{json.dumps(step)}\n" for step in steps).encode())
-    return path
-
-
-def read_history(work: Path) -> list[dict[str, float]]:
-    """Return the metrics that `write_history` wrote."""
-    return [json.loads(line) for line in (work / HISTORY).read_text().splitlines()]

@@ -13,7 +13,7 @@ from lpfloop.policies.trainers.train_model import (
     prepare,
     read_result,
 )
-from lpfloop.policies.trainers.work_folder import read_steps, write_history
+from lpfloop.policies.trainers.work_folder import read_steps
 
 
 def test_results_that_do_not_count(tmp_path: Path):
@@ -24,10 +24,9 @@ def test_results_that_do_not_count(tmp_path: Path):
     (model / "model.safetensors").write_bytes(b"trained")
     canary = job.folder(CANARY)
     canary.write_text("[]")
-    history = write_history(job.output, [{"step": 1, "loss": 0.5}])
     result = {
         "identity": identity, "steps": 2, "max_steps": 2, "metrics": {"loss": 0.5},
-        "files": describe_files(model), "canary": sha256(canary), "history": sha256(history),
+        "files": describe_files(model), "canary": sha256(canary), "history": [],
     }  # fmt: skip
     path = job.folder("result.json")
     path.write_text(json.dumps(result))
@@ -42,9 +41,6 @@ def test_results_that_do_not_count(tmp_path: Path):
     canary.unlink()
     assert read_result(job, identity) is None
     canary.write_text("[]")
-    history.write_text("")
-    assert read_result(job, identity) is None
-    write_history(job.output, [{"step": 1, "loss": 0.5}])
     assert read_result(job, identity) == result
     (model / "model.safetensors").write_bytes(b"trainee")
     assert read_result(job, identity) is None

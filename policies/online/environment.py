@@ -1,10 +1,13 @@
 # pyright: basic
 """The prompts of an online training, the engine that samples, and the rewards of the answers.
 
-A step takes its prompts, samples one answer to each, or a group of them, and scores it. An answer
-that failed, or that was not scored, is kept as rows, and is not trained on.
+A step takes its prompts, samples one answer to each, or a group of them, and scores it. An answer's
+reward is the weighted sum of the scores that each reward source gives it: the reward model, or the
+user's function, scores in this process; the parent calls the verifier and the critic. An answer
+that failed, or to which a source gave no score, is kept as rows, and is not trained on.
 """
 
+import json
 import logging
 import statistics
 import time
@@ -12,16 +15,19 @@ from collections import defaultdict
 from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from math import fsum
 from pathlib import Path
 
 import torch
 
 from ...configs.engines import EngineConfig
 from ...configs.group_methods import OnlineSettings
-from ...stores.records import Candidate, Reward
+from ...stores.durable import write_file
+from ...stores.records import Candidate, Message, Reward
 from ..engines.chat import conditioned
 from ..engines.chat_template import TemplateFaultError
-from ..engines.engine import Completion
+from ..engines.engine import Completion, EngineError, ScoreBatch, ScoreRequest
+from ..engines.scorers import OwnScorer, RewardScorer
 from ..trainers.faults import halted
 from ..trainers.job import OnlineJob, RewardSource, TrainingError, TrainJob
 from ..trainers.launch import engine_in_trainer, is_shared
@@ -30,20 +36,20 @@ from ..trainers.sequences import Spoken
 from ..trainers.step_files import (
     LEFT_OUT,
     REFUSED,
+    REFUSED_PROMPTS,
     PromptToSample,
     ReferenceReward,
     RolloutDraw,
+    ask_parent,
     candidate_row,
     drawn,
     places_asked,
     planned_steps,
     read_prompts,
     reward_row,
-    write_refused_prompts,
 )
 from ..trainers.work_folder import PULSE
 from ..workers.places import DeviceGroup
-from .answer_rewards import AnswerRewards, weighted_sum
 from .networks import Networks
 from .ranks import Ranks
 from .sampler import RolloutSampler, write_weights
@@ -51,6 +57,10 @@ from .sampler import RolloutSampler, write_weights
 logger = logging.getLogger(__name__)
 
 NO_REFERENCE = ReferenceReward(score=0.0, ended=True)
+SCORED_TOGETHER = 256
+
+Scores = dict[RewardSource, float | None]
+"""The score of each reward source for an answer; None if it gave none."""
 
 
 class Clock:
@@ -150,7 +160,8 @@ class Environment:
         if self.left_out:
             logger.warning("%d of %d steps learn", self.learning_steps, self.steps)
         self._sampler: RolloutSampler | None = None
-        self._rewards = AnswerRewards(job, online) if ranks.is_first else None
+        scores_here = ranks.is_first and "reward" in online.sources
+        self._scorer = _scorer(job, online) if scores_here else None
 
     def _askable(self, every: Sequence[PromptToSample]) -> list[PromptToSample]:
         """Return the prompts that the chat template renders and that leave room for an answer.
@@ -171,9 +182,8 @@ class Environment:
                 continue
             if len(tokens) <= longest:
                 found.append(prompt)
-        overlong = len(every) - len(found) - len(refused)
         reasons: list[str] = []
-        if overlong:
+        if overlong := len(every) - len(found) - len(refused):
             self.left_out[LEFT_OUT] = float(overlong)
             reasons.append(
                 f"{overlong} of {len(every)} prompts leave no room for an answer of {room} tokens; "
@@ -187,7 +197,7 @@ class Environment:
                 f"them {first}: {why}"
             )
             if self.ranks.is_first:
-                write_refused_prompts(self.job.output, refused)
+                write_file(self.job.folder(REFUSED_PROMPTS), json.dumps(refused).encode())
         if not found:
             raise TrainingError("refused", f"no prompt can be sampled: {'; '.join(reasons)}")
         for reason in reasons:
@@ -200,16 +210,16 @@ class Environment:
         if self.folder is None:
             return
         write_weights(self.folder, weights, networks.config)
-        if self._sampler is None:
-            self._sampler = RolloutSampler(
-                self.folder,
-                engine_in_trainer(self.job, self.online.engine),
-                log=self.job.folder("sampler.log"),
-                alive=self.job.folder(PULSE).touch,
-                fit=self._beside_trainer,
-            )
-        else:
+        if self._sampler is not None:
             self._sampler.reload()
+            return
+        self._sampler = RolloutSampler(
+            self.folder,
+            engine_in_trainer(self.job, self.online.engine),
+            log=self.job.folder("sampler.log"),
+            alive=self.job.folder(PULSE).touch,
+            fit=self._beside_trainer,
+        )
 
     def _beside_trainer(self, engine: EngineConfig, group: DeviceGroup) -> EngineConfig:
         """Reserve the trainer's part of a GPU that it shares with the sampler."""
@@ -237,19 +247,18 @@ class Environment:
     def _sampled(
         self, step: int, clock: Clock, control: str, banned: Sequence[int]
     ) -> list[ScoredRollout] | None:
-        # `refresh` comes first, and only the first process is here.
-        assert self._sampler is not None  # noqa: S101
-        assert self._rewards is not None  # noqa: S101
+        sampler = self._sampler
+        assert sampler is not None  # noqa: S101 -- after `refresh`, in the first process
         places = places_asked(len(self.asked), self.job.seed, step=step, settings=self.settings)
         rollouts = drawn(self.online, step, [self.asked[place] for place in places])
         with clock.spent_on("generation"):
             asked = [behind(rollout, control) for rollout in rollouts]
-            completions = self._sampler.draw(asked, self.online.sampling, banned=banned)
+            completions = sampler.draw(asked, self.online.sampling, banned=banned)
         with clock.spent_on("scoring"):
-            scores = self._rewards.of(step, rollouts, completions)
+            scores = self._scores(step, rollouts, completions)
         if scores is None:
             return None
-        batches = self._sampler.batch_numbers(len(rollouts))
+        batches = sampler.batch_numbers(len(rollouts))
         return [
             ScoredRollout(
                 drawn=r,
@@ -263,6 +272,26 @@ class Environment:
             for r, a, c, s, b in zip(rollouts, asked, completions, scores, batches, strict=True)
         ]
 
+    def _scores(
+        self, step: int, rollouts: Sequence[RolloutDraw], completions: Sequence[Completion]
+    ) -> list[Scores] | None:
+        """Return the scores of a step's answers; None after a request to end the training."""
+        found: list[Scores] = [{} for _ in rollouts]
+        if self._scorer is not None:
+            own = scores_of(self._scorer, rollouts, completions)
+            for scores, score in zip(found, own, strict=True):
+                scores["reward"] = score
+        if sources := self.online.asked_sources:
+            pairs = zip(rollouts, completions, strict=True)
+            answers = [candidate_row(self.online, *pair) for pair in pairs]
+            alive = self.job.folder(PULSE).touch
+            judged = ask_parent(self.job.output, step, answers, sources, alive=alive)
+            if judged is None:
+                return None
+            for scores, rollout in zip(found, rollouts, strict=True):
+                scores.update(judged[rollout.candidate_id])
+        return found
+
     def rows(self, rollouts: Sequence[ScoredRollout]) -> tuple[list[Candidate], list[Reward]]:
         """Return the rows of a step's answers and of their scores."""
         candidates = [candidate_row(self.online, r.drawn, r.completion) for r in rollouts]
@@ -271,14 +300,54 @@ class Environment:
 
     def close(self) -> None:
         """End the sampler and release the reward model."""
-        if self._sampler is not None:
-            self._sampler.close()
-        if self._rewards is not None:
-            self._rewards.close()
+        for part in (self._sampler, self._scorer):
+            if part is not None:
+                part.close()
 
     def _spoken(self, rollout: RolloutDraw, completion: Completion) -> Spoken:
         prompt = self.chat.prompt(rollout.asked.messages)
         return Spoken(prompt=prompt, answer=completion.token_ids or ())
+
+
+def _scorer(job: TrainJob, online: OnlineJob) -> RewardScorer | OwnScorer:
+    if online.function is not None:
+        return OwnScorer(online.function, online.reward, online.reward_id)
+    if job.reward is None:
+        raise TrainingError("refused", f"{job.method} needs a reward model; give --reward")
+    return RewardScorer(job.reward, online.reward)
+
+
+def scores_of(
+    scorer: RewardScorer | OwnScorer,
+    rollouts: Sequence[RolloutDraw],
+    completions: Sequence[Completion],
+) -> list[float | None]:
+    """Score answers as the reward stage does: by their text, tokenized again."""
+    requests = tuple(
+        ScoreRequest(
+            request_id=r.candidate_id,
+            messages=(*r.asked.messages, Message(role="assistant", content=c.text)),
+            prompt=r.asked.prompt,
+            ended=c.finish_reason == "stop",
+        )
+        for r, c in zip(rollouts, completions, strict=True)
+    )
+    batches = (
+        ScoreBatch(key=str(first), requests=requests[first : first + SCORED_TOGETHER])
+        for first in range(0, len(requests), SCORED_TOGETHER)
+    )
+    try:
+        return [score for result in scorer.score(batches) for score in result.answers]
+    except EngineError as error:
+        raise TrainingError("refused", str(error)) from error
+
+
+def weighted_sum(
+    scores: Mapping[RewardSource, float | None], weights: Mapping[RewardSource, float]
+) -> float | None:
+    """Return the weighted sum of an answer's scores; None if one is missing."""
+    found = [weights[source] * s for source, s in scores.items() if s is not None]
+    return fsum(found) if len(found) == len(scores) else None
 
 
 def behind(rollout: RolloutDraw, control: str) -> RolloutDraw:

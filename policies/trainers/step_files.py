@@ -16,15 +16,12 @@ The files of step k are in folders `000k` of the work folder, each whole or abse
   and samples the same answers uses these scores, and no answer is judged twice.
 """
 
-import hashlib
-import json
 import math
 import random
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
 from functools import lru_cache
-from itertools import zip_longest
 from pathlib import Path
 from time import sleep
 from typing import Any
@@ -33,7 +30,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from ...configs.group_methods import GroupTraining, OnlineSettings
-from ...stores.durable import TEMPORARY, make_folder, publish_folder, put, remove, sweep, write_file
+from ...stores.durable import TEMPORARY, make_folder, publish_folder, put, remove, sweep
 from ...stores.keys import canonical_json, derive_seed, row_id
 from ...stores.records import (
     SCORED,
@@ -47,11 +44,11 @@ from ...stores.records import (
     storable,
 )
 from ...stores.schemas import TABLES, Row, from_table, to_table
-from ...stores.sealed import MANIFEST
+from ...stores.sealed import MANIFEST, file_sha256
 from ...stores.sealing import encode
 from ..engines.engine import Completion
 from .job import OnlineJob, RewardSource
-from .work_folder import POLL_S, append_row, read_orders
+from .work_folder import POLL_S, append_row, read_json, read_orders
 
 STEP_FOLDERS, ANSWER_FOLDERS, JUDGED_FOLDERS = "steps", "answers", "judged"
 JUDGED = "judged"
@@ -66,7 +63,13 @@ NO_SCORE = "no_score"
 
 REFERENCE_REWARD, REFERENCE_ENDED = "reference_reward", "reference_ended"
 """The columns of a prompts file that hold a `ReferenceReward`."""
-PROMPT_COLUMNS = ("prompt_id", "messages", REFERENCE_REWARD, REFERENCE_ENDED)
+
+LEFT_OUT = "prompts/left_out"
+"""The metric of each step that counts prompts without room for an answer, if there are any."""
+REFUSED = "prompts/refused"
+"""The metric of each step that counts prompts that the chat template refuses, if there are any."""
+REFUSED_PROMPTS = "refused_prompts.json"
+"""The file of the work folder with the chat template's error for each of these prompts, by id."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -98,14 +101,6 @@ class RolloutDraw:
     candidate_id: str
     seed: int
     asked: PromptToSample
-
-
-LEFT_OUT = "prompts/left_out"
-"""The metric of each step that counts prompts without room for an answer, if there are any."""
-REFUSED = "prompts/refused"
-"""The metric of each step that counts prompts that the chat template refuses, if there are any."""
-REFUSED_PROMPTS = "refused_prompts.json"
-"""The file of the work folder that gives the chat template's error for each of these prompts."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -186,37 +181,27 @@ def read_prompts(parts: Sequence[Path], *, whole: bool = False) -> list[PromptTo
     They may also have the columns of a reference answer's reward. `whole`: with all columns of
     `Prompt`.
     """
+
+    def asked(row: Mapping[str, Any], prompt: Prompt | None) -> PromptToSample:
+        score, reference = row.get(REFERENCE_REWARD), None
+        if score is not None:
+            reference = ReferenceReward(score=score, ended=row[REFERENCE_ENDED])
+        messages = tuple(Message(**m) for m in row["messages"])
+        name = row["prompt_id"]
+        return PromptToSample(prompt_id=name, messages=messages, reference=reference, prompt=prompt)
+
     found: list[PromptToSample] = []
-    for part in parts:
-        table = pq.read_table(part)
-        prompts = (
-            from_table(Prompt, table.select([f.name for f in fields(Prompt)])) if whole else ()
-        )
-        kept = [name for name in PROMPT_COLUMNS if name in table.column_names]
-        for row, prompt in zip_longest(table.select(kept).to_pylist(), prompts):
-            score = row.get(REFERENCE_REWARD)
-            found.append(
-                PromptToSample(
-                    prompt_id=row["prompt_id"],
-                    messages=tuple(Message(**m) for m in row["messages"]),
-                    reference=None
-                    if score is None
-                    else ReferenceReward(score=score, ended=row[REFERENCE_ENDED]),
-                    prompt=prompt,
-                )
-            )
+    for table in map(pq.read_table, parts):
+        rows = table.to_pylist()
+        columns = [f.name for f in fields(Prompt)]
+        prompts = from_table(Prompt, table.select(columns)) if whole else [None] * len(rows)
+        found += map(asked, rows, prompts)
     return found
-
-
-def write_refused_prompts(work: Path, errors: Mapping[str, str]) -> None:
-    """Write the chat template's error for each prompt that it refuses, by the prompt's id."""
-    write_file(work / REFUSED_PROMPTS, json.dumps(errors).encode())
 
 
 def read_refused_prompts(work: Path) -> dict[str, str]:
     """Return the chat template's error for each prompt that it refuses, by the prompt's id."""
-    path = work / REFUSED_PROMPTS
-    return json.loads(path.read_bytes()) if path.exists() else {}
+    return read_json(work / REFUSED_PROMPTS) or {}
 
 
 def step_folder(work: Path, step: int, kind: str = STEP_FOLDERS) -> Path:
@@ -256,16 +241,17 @@ def read_step(work: Path, step: int) -> Mapping[type[Row], pa.Table]:
     Raises:
         FileNotFoundError: if the step is absent or incomplete.
     """
-    folder = step_folder(work, step)
-    if not _is_whole(folder):
-        raise FileNotFoundError(f"{folder} does not hold a whole step")
+    folder = _whole(work, step, STEP_FOLDERS)
     nouns: Sequence[type[Any]] = (Candidate, Reward, Rollout, Statistic, Pair)
     files = ((noun, folder / f"{TABLES[noun]}.parquet") for noun in nouns)
     return {noun: pq.read_table(file) for noun, file in files if file.is_file()}
 
 
-def _is_whole(folder: Path) -> bool:
-    return (folder / MANIFEST).is_file()
+def _whole(work: Path, step: int, kind: str) -> Path:
+    folder = step_folder(work, step, kind)
+    if not (folder / MANIFEST).is_file():
+        raise FileNotFoundError(f"{folder} is absent or incomplete")
+    return folder
 
 
 Judged = Mapping[str, Mapping[RewardSource, float | None]]
@@ -284,9 +270,7 @@ def read_answers(work: Path, step: int) -> list[Candidate]:
     Raises:
         FileNotFoundError: if the answers are missing or incomplete.
     """
-    folder = step_folder(work, step, ANSWER_FOLDERS)
-    if not _is_whole(folder):
-        raise FileNotFoundError(f"{folder} does not hold a step's answers")
+    folder = _whole(work, step, ANSWER_FOLDERS)
     return from_table(Candidate, pq.read_table(folder / f"{TABLES[Candidate]}.parquet"))
 
 
@@ -315,10 +299,10 @@ def read_judged(work: Path, step: int, sources: Sequence[RewardSource]) -> Judge
 
     None without scores, or if they belong to other answers or sources.
     """
-    folder = step_folder(work, step, JUDGED_FOLDERS)
-    if not _is_whole(folder):
+    try:
+        table = pq.read_table(_whole(work, step, JUDGED_FOLDERS) / f"{JUDGED}.parquet")
+    except FileNotFoundError:
         return None
-    table = pq.read_table(folder / f"{JUDGED}.parquet")
     judged_for = (table.schema.metadata or {}).get(JUDGED_FOR)
     if judged_for != _answers_hash(work, step) or not {*sources} <= {*table.column_names}:
         return None
@@ -356,7 +340,7 @@ def ask_parent(
 def _answers_hash(work: Path, step: int) -> bytes:
     """Return the hash of a step's answers, which is the hash of their folder's manifest."""
     manifest = step_folder(work, step, ANSWER_FOLDERS) / MANIFEST
-    return hashlib.sha256(manifest.read_bytes()).hexdigest().encode()
+    return file_sha256(manifest).encode()
 
 
 def candidate_row(job: OnlineJob, rollout: RolloutDraw, completion: Completion) -> Candidate:

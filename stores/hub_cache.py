@@ -38,6 +38,11 @@ class HubName:
         inside = f"/{self.inside}" if self.inside else ""
         return f"{'hf:' if self.kind == 'dataset' else ''}{self.repo}{at}{inside}"
 
+    @property
+    def noun(self) -> str:
+        """What it is: a model or a data set."""
+        return "data set" if self.kind == "dataset" else "model"
+
     def at(self, commit: str) -> "HubName":
         """Return the same at a commit, whose files never change."""
         return replace(self, revision=commit)
@@ -88,13 +93,13 @@ def snapshot(name: HubName) -> Path | None:
 
 def not_cached(name: HubName) -> str:
     """Return the error text for a repository that the cache lacks: its content and a remedy."""
-    what = "data set" if name.kind == "dataset" else "model"
-    option = "--repo-type dataset " if name.kind == "dataset" else ""
-    here = "" if name.kind == "dataset" else "no such folder here, and "
+    here, option = "no such folder here, and ", ""
+    if name.kind == "dataset":
+        here, option = "", "--repo-type dataset "
     others = _cached(name.kind)
-    there = f"it holds {', '.join(others[:8])}" if others else f"it holds no {what}s"
+    there = f"it holds {', '.join(others[:8])}" if others else f"it holds no {name.noun}s"
     return (
-        f"{name.written}: {here}no such {what} in the hub's cache {cache_folder()} ({there}); "
+        f"{name.written}: {here}no such {name.noun} in the hub's cache {cache_folder()} ({there}); "
         f"`lpfloop run --download` or `hf download {option}{name.repo}` fetches it"
     )
 

@@ -111,7 +111,7 @@ class RunOptions:
 
         loaded = self.loaded()
         if self.download:
-            from ..run.hub_download import fetch
+            from ..run.hub_names import fetch
 
             fetch(hub_names(loaded))
         return pinned(loaded)

@@ -4,29 +4,22 @@ Among the next few units, those whose input rows are committed begin first.
 """
 
 from collections import deque
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
 from enum import Enum, auto
 from itertools import islice
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
-from ...stores.journal_reader import Cost, Unit
+from ...stores.journal_reader import Unit
 from .budget import Budget
+from .engine_client import ModelClient
 from .stage import Stage
 
 LOOKAHEAD = 64
 """How many units are searched for one whose input is committed."""
+SLICE = 32
+"""Requests that travel together: the most that a stall, a stop or a restarted worker loses."""
 
 B = TypeVar("B")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Demand:
-    """A unit's cost: expected in total; at most, for its first slice or its first request."""
-
-    expected: Cost
-    slice_: Cost
-    request: Cost
 
 
 class Next(Enum):
@@ -40,23 +33,26 @@ class Next(Enum):
 class Admission(Generic[B]):
     """The pending units, each prepared when its turn has come.
 
-    `prepare` returns a unit's requests, or None if the unit needs none. `demand` returns their
-    cost. The last units before a limit begin one at a time. The very last unit sends as many
-    requests as fit into the budget, and their answers are kept.
+    `prepare` opens a unit, or returns None if it needs no request; `requests` returns those of an
+    open unit, for which `client` knows the cost. The last units before a limit begin one at a time.
+    The very last unit sends as many requests as fit into the budget, and their answers are kept.
     """
 
     def __init__(
         self,
         stage: Stage,
         budget: Budget,
+        client: ModelClient[Any, Any, Any],
+        *,
         prepare: Callable[[Unit], B | None],
-        demand: Callable[[B], Demand],
+        requests: Callable[[B], Sequence[Any]],
     ) -> None:
         self._stage = stage
         self._budget = budget
         self._units = deque(stage.pending)
         self._prepare = prepare
-        self._demand = demand
+        self._requests = requests
+        self._client = client
         self._next: tuple[Unit, B] | None = None
         self._ended = False
 
@@ -78,19 +74,21 @@ class Admission(Generic[B]):
             raise RuntimeError("no unit is ready to begin")
         unit, asked = self._next
         self._next = None
-        self._budget.open(unit.key, self._demand(asked).expected)
+        self._budget.open(unit.key, self._client.expected(self._requests(asked)))
         return asked
 
     def _afford(self, asked: B) -> Next:
         """Return whether the budget has room for a unit's requests."""
-        demand = self._demand(asked)
-        if self._budget.expects(demand.expected) and self._budget.fits(demand.slice_):
+        requests, client = self._requests(asked), self._client
+        expected, first = client.expected(requests), client.most(requests[:SLICE])
+        if self._budget.expects(expected) and self._budget.fits(first):
             return Next.READY
         if self._budget.spending:
             return Next.WAIT
-        if self._budget.fits(demand.request):
+        least = client.most(requests[:1])
+        if self._budget.fits(least):
             return Next.READY
-        self._budget.refuse(demand.request)
+        self._budget.refuse(least)
         return self._end()
 
     def _end(self) -> Next:

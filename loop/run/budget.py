@@ -7,17 +7,20 @@ before the slice is sent, and replaces it by the actual cost when the replies ar
 crash, the reservations of the slices in flight count as spent.
 """
 
+import math
 import threading
 import time
 from collections import defaultdict
-from collections.abc import Callable, Hashable, Iterable
+from collections.abc import Callable, Hashable, Iterable, Sequence
+from dataclasses import dataclass
 
 from ...configs.schema import RunConfig
+from ...policies.engines.engine import Completion, Request
+from ...policies.engines.token_count import BYTES_A_TOKEN
 from ...stores.journal import KeptSlice
 from ...stores.journal_reader import Cost
 from ...stores.lake import RunWriter
 from ...stores.sealed import size_of
-from .cost_estimator import CostEstimator
 from .reporter import UnitStats
 from .stop import Stopped
 
@@ -25,6 +28,44 @@ GIB = 1 << 30
 DISK_EVERY_S = 1.0
 DISK_SHARE = 0.02
 """How often a run's folder is measured, and the largest share of time this may take."""
+
+
+@dataclass(kw_only=True)
+class CostEstimator:
+    """The cost of requests of one kind in this process.
+
+    `asked` counts requests, `calls` also their repetitions; `size` is the bytes of their prompts.
+    """
+
+    asked: int = 0
+    calls: int = 0
+    size: int = 0
+    prompt_tokens: int = 0
+    tokens: int = 0
+
+    def learn(
+        self, requests: Sequence[Request], answers: Sequence[Completion], *, again: bool
+    ) -> None:
+        """Add the cost of requests."""
+        self.asked += 0 if again else len(requests)
+        self.calls += len(requests)
+        self.size += _size(requests)
+        self.prompt_tokens += sum(answer.prompt_tokens for answer in answers)
+        self.tokens += sum(answer.completion_tokens for answer in answers)
+
+    def expected(self, requests: Sequence[Request], longest: int) -> tuple[int, int, int]:
+        """Return the expected prompt tokens, completion tokens and calls, repetitions included."""
+        times = self.calls / self.asked if self.asked else 1.0
+        density = self.prompt_tokens / self.size if self.size else 1 / BYTES_A_TOKEN
+        drawn = self.tokens / self.calls if self.calls else float(longest)
+        prompts = times * density * _size(requests)
+        calls = times * len(requests)
+        return math.ceil(prompts), math.ceil(drawn * calls), math.ceil(calls)
+
+
+def _size(requests: Sequence[Request]) -> int:
+    """Return the bytes of the requests' messages."""
+    return sum(len(message.content.encode()) for r in requests for message in r.messages)
 
 
 class BudgetReachedError(Stopped):
@@ -79,8 +120,17 @@ class Budget:
 
     def check(self) -> None:
         """Raise the error that stopped the admission of units, if any."""
-        reached = self.reached or self.time_or_room_reached()
-        if reached is not None:
+        if self.reached is not None:
+            raise self.reached
+        self.require_time_and_room()
+
+    def require_time_and_room(self) -> None:
+        """Stop the run if its hours or its disk are used up.
+
+        Raises:
+            BudgetReachedError: naming the limit.
+        """
+        if (reached := self.time_or_room_reached()) is not None:
             raise reached
 
     def expects(self, cost: Cost) -> bool:
@@ -128,16 +178,6 @@ class Budget:
             self._under_way.pop(unit, None)
             self._open.pop(unit, None)
             self._spent += cost - self._kept.pop(unit, Cost())
-
-    def require_time_and_room(self) -> None:
-        """Stop the run if its hours or its disk are used up.
-
-        Raises:
-            BudgetReachedError: naming the limit.
-        """
-        reached = self.time_or_room_reached()
-        if reached is not None:
-            raise reached
 
     def time_or_room_reached(self) -> BudgetReachedError | None:
         """Return the error of the limit of hours or disk that is reached; cheap to call often."""

@@ -14,7 +14,7 @@ from ...configs.schema import RunConfig
 from ...configs.section import Devices
 from ...policies.workers.open import engine_kind
 from ...policies.workers.places import DeviceGroup, device_groups, local_groups
-from .cluster_room import is_crowded
+from .device_inventory import is_crowded
 from .models import Served, located
 
 Places = frozenset[str]

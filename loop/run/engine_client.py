@@ -1,11 +1,11 @@
 """The channels of requests: to an engine that completes them, or to one that scores them."""
 
 import json
-import math
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import partial
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 from ...configs.schema import SamplingConfig
 from ...configs.secrecy import redacted
@@ -21,21 +21,73 @@ from ...policies.engines.engine import (
 )
 from ...policies.engines.token_count import most_tokens, schema_tokens
 from ...stores.journal_reader import Cost
-from .cost_estimator import CostEstimator
+from .budget import CostEstimator
 from .models import Served
 from .reporter import UnitStats
 from .run import Run
 
+R = TypeVar("R")
+A = TypeVar("A")
+B = TypeVar("B")
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class EngineClient:
+class ModelClient(ABC, Generic[R, A, B]):
+    """Requests R to a model, its answers A, and the batches B in which they travel.
+
+    By default they cost nothing, and answers are not kept. With `judge` they count as judge calls.
+    """
+
+    judge: bool = False
+
+    @abstractmethod
+    def batch(self, key: str, requests: Sequence[R], *, again: bool) -> B:
+        """Return requests as the engine takes them; `again` if they are repetitions."""
+
+    @abstractmethod
+    def stream(self, batches: Iterable[B]) -> Iterator[tuple[str, Sequence[A]]]:
+        """Yield the answers to each batch with its key, in the order of its requests."""
+
+    @abstractmethod
+    def name(self, request: R) -> str:
+        """Return a name of the request that is unique within its unit."""
+
+    def most(self, _requests: Sequence[R]) -> Cost:
+        """Return the maximal cost of requests, each sent once."""
+        return Cost()
+
+    def expected(self, _requests: Sequence[R]) -> Cost:
+        """Return the expected cost of requests, including expected repetitions."""
+        return Cost()
+
+    def spent(self, _requests: Sequence[R], _answers: Sequence[A], *, again: bool) -> UnitStats:  # noqa: ARG002 -- for subclasses
+        """Return the actual cost of answers, and learn the expected cost from it."""
+        return UnitStats()
+
+    def note_failures(self, answers: Sequence[A]) -> None:
+        """Record in the journal why requests failed."""
+
+    def remarks(self, _answers: Sequence[A]) -> set[str]:
+        """Return warnings about the answers, as sentences."""
+        return set()
+
+    def written(self, _names: Sequence[str], _answers: Sequence[A]) -> str | None:
+        """Return answers as text to keep; None if they cost nothing."""
+        return None
+
+    def read(self, _text: str) -> Mapping[str, A]:
+        """Return the answers in a kept text, by the names of their requests."""
+        return {}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EngineClient(ModelClient[Request, Completion, Batch]):
     """Requests to a model's engine, sampled by `first`, and by `again` if repeated."""
 
     run: Run
     served: Served
     first: Sampling
     again: Sampling
-    judge: bool
 
     def batch(self, key: str, requests: Sequence[Request], *, again: bool) -> Batch:
         """Return requests as the engine takes them."""
@@ -61,12 +113,9 @@ class EngineClient:
 
     def expected(self, requests: Sequence[Request]) -> Cost:
         """Return the expected cost of requests, including expected repetitions."""
-        mean = self._experience.expected(requests, self.first.max_tokens + self._room)
-        return self._cost(
-            prompt_tokens=math.ceil(mean.prompt_tokens),
-            tokens=math.ceil(mean.tokens),
-            calls=math.ceil(mean.calls),
-        )
+        longest = self.first.max_tokens + self._room
+        prompt_tokens, tokens, calls = self._experience.expected(requests, longest)
+        return self._cost(prompt_tokens=prompt_tokens, tokens=tokens, calls=calls)
 
     def spent(
         self, requests: Sequence[Request], answers: Sequence[Completion], *, again: bool
@@ -147,11 +196,10 @@ class EngineClient:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ScorerLine:
-    """Requests to a reward model; its answers cost nothing and are not kept."""
+class ScorerClient(ModelClient[ScoreRequest, float | None, ScoreBatch]):
+    """Requests to a reward model; a row without a score holds the reason."""
 
     scorer: Scorer
-    judge: bool = False
 
     def batch(self, key: str, requests: Sequence[ScoreRequest], *, again: bool) -> ScoreBatch:
         """Return requests as the scorer takes them."""
@@ -163,42 +211,9 @@ class ScorerLine:
         for result in self.scorer.score(batches):
             yield result.key, result.answers
 
-    def most(self, requests: Sequence[ScoreRequest]) -> Cost:
-        """Return no cost: the reward model runs locally."""
-        del requests
-        return Cost()
-
-    def expected(self, requests: Sequence[ScoreRequest]) -> Cost:
-        """Return no cost."""
-        del requests
-        return Cost()
-
-    def spent(
-        self, requests: Sequence[ScoreRequest], answers: Sequence[float | None], *, again: bool
-    ) -> UnitStats:
-        """Return no cost."""
-        del requests, answers, again
-        return UnitStats()
-
-    def note_failures(self, answers: Sequence[float | None]) -> None:
-        """Do nothing: a row without a score holds the reason."""
-
-    def remarks(self, answers: Sequence[float | None]) -> set[str]:
-        """Return no warnings."""
-        del answers
-        return set()
-
     def name(self, request: ScoreRequest) -> str:
         """Return the id of the scored answer."""
         return request.request_id
-
-    def written(self, names: Sequence[str], answers: Sequence[float | None]) -> None:
-        """Return None: scores are not kept."""
-
-    def read(self, text: str) -> Mapping[str, float | None]:
-        """Return no scores: none are kept."""
-        del text
-        return {}
 
 
 def letters(request: Request) -> int:
@@ -224,16 +239,12 @@ def _provenances(answers: Sequence[Completion]) -> list[Provenance]:
 
 
 def _completion(fields: dict[str, Any]) -> Completion:
-    """Read a kept completion; completions of older versions lack provenance."""
     tokens: list[int] | None = fields["token_ids"]
-    told: dict[str, Any] | None = fields.get("provenance")
+    told: dict[str, Any] | None = fields["provenance"]
+    if told is not None:
+        told["remarks"] = tuple(told["remarks"])
     return replace(
         Completion(**fields),
         token_ids=None if tokens is None else tuple(tokens),
-        provenance=None if told is None else _provenance(told),
+        provenance=None if told is None else Provenance(**told),
     )
-
-
-def _provenance(fields: dict[str, Any]) -> Provenance:
-    read = Provenance(**fields)
-    return replace(read, remarks=tuple(read.remarks))

@@ -1,20 +1,36 @@
+# pyright: basic
 """Models and data sets that a configuration names as the hub does, and their cached copies.
 
 A name is looked up in the hub's cache once, when a command reads its configuration. From then on
 the configuration holds the name with its commit, so a later commit does not change a run. A folder
-of the same name takes precedence over the hub.
+of the same name takes precedence over the hub. `fetch` downloads, if a command line asks for it.
 """
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
-from ...configs.section import Section
-from ...stores.hub_cache import HubName, commit_of, dataset_name, model_name, snapshot
+from ...configs.secrecy import redacted
+from ...configs.section import ConfigError, Section
+from ...stores.hub_cache import (
+    HubName,
+    cache_folder,
+    commit_of,
+    dataset_name,
+    model_name,
+    snapshot,
+)
+from ...stores.installation import pip_install
+from .terminal import say
 
 MODEL_FIELD = "model"
 """The name of the field for a model, in every section that has one."""
+
+WEIGHTS = ("*.safetensors", "*.json", "*.jinja", "*.txt", "*.model", "*.tiktoken")
+NOT_WEIGHTS = ("*/*", "consolidated*")
+"""Other formats' folders, and Mistral's second copy of the same weights."""
+ROWS = ("*.parquet", "*.arrow", "*.jsonl", "*.ndjson", "*.json", "*.csv", "*.tsv")
 
 S = TypeVar("S", bound=Section)
 
@@ -46,7 +62,8 @@ def without_commit(text: str) -> str:
 
 def hub_names(section: Section) -> list[HubName]:
     """Return the hub's names in a configuration, each once."""
-    return list(dict.fromkeys(name for _, name in _named(section)))
+    inner = (name for _, part in _inner(section) for name in hub_names(part))
+    return list(dict.fromkeys([*(name for _, name in _own(section)), *inner]))
 
 
 def pinned(section: S) -> S:
@@ -61,12 +78,6 @@ def pinned(section: S) -> S:
         if new is not inner:
             changes[field] = new
     return section.model_copy(update=changes) if changes else section
-
-
-def _named(section: Section) -> Iterator[tuple[str, HubName]]:
-    yield from _own(section)
-    for _, inner in _inner(section):
-        yield from _named(inner)
 
 
 def _own(section: Section) -> Iterator[tuple[str, HubName]]:
@@ -84,3 +95,64 @@ def _inner(section: Section) -> Iterator[tuple[str, Section]]:
         value: object = getattr(section, field)
         if isinstance(value, Section):
             yield field, value
+
+
+def fetch(names: Sequence[HubName]) -> None:
+    """Fetch the files that the cache lacks, except code and pickles.
+
+    Raises:
+        ConfigError: if the hub refuses the download or cannot be reached.
+    """
+    for name in names:
+        say(f"fetching {name.written} into {cache_folder()}")
+        try:
+            _fetch(name)
+        except ImportError as error:
+            raise ConfigError(
+                f"--download needs huggingface_hub: {pip_install('huggingface-hub')}"
+            ) from error
+
+
+def _fetch(name: HubName) -> None:
+    from huggingface_hub import errors, snapshot_download
+
+    is_model = name.kind == "model"
+    inside = (f"*{name.inside}*",) if name.inside else ROWS
+    try:
+        snapshot_download(
+            name.repo,
+            repo_type=name.kind,
+            revision=name.revision,
+            cache_dir=cache_folder(),
+            allow_patterns=list(WEIGHTS if is_model else inside),
+            ignore_patterns=list(NOT_WEIGHTS if is_model else ("*.py",)),
+        )
+    except (errors.HfHubHTTPError, errors.LocalEntryNotFoundError, OSError) as error:
+        raise ConfigError(f"{name.written}: {_why(name, error)}") from error
+
+
+def _why(name: HubName, error: Exception) -> str:
+    """Return why the hub gave nothing, and what to do."""
+    from huggingface_hub import errors
+
+    match error:
+        case errors.GatedRepoError():
+            return (
+                "the hub requires you to accept its terms: accept them on its page, and set "
+                "HF_TOKEN to your token"
+            )
+        case errors.RepositoryNotFoundError():
+            return (
+                f"no {name.noun} of this name on the hub that you may read; correct it, or set "
+                "HF_TOKEN for a private one"
+            )
+        case errors.RevisionNotFoundError():
+            return f"no revision {name.revision} on the hub"
+        case errors.LocalEntryNotFoundError():
+            offline = isinstance(error.__cause__, errors.OfflineModeIsEnabled)
+            why = "HF_HUB_OFFLINE is set" if offline else "the hub cannot be reached"
+            return f"{why}, and {cache_folder()} does not hold all of it"
+        case errors.HfHubHTTPError():
+            return f"the hub refuses: {redacted(str(error).splitlines()[0])}"
+        case _:
+            return f"cannot be fetched: {redacted(str(error))}"

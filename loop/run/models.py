@@ -31,9 +31,8 @@ from ...policies.workers.identity import (
 from ...policies.workers.open import engine_kind, open_engine, open_entailment, open_scorer
 from ...policies.workers.replicas import Replicas
 from ...stores.keys import Json
-from .cluster_room import in_turns
-from .device_inventory import DeviceInventory
-from .loaded_models import LoadedModels
+from .device_inventory import DeviceInventory, in_turns
+from .loaded_models import Allocation, LoadedModels
 from .model_pool import PoolModel
 from .served import (
     TINY_MODELS,
@@ -45,7 +44,6 @@ from .served import (
     named_start,
     run_alike,
 )
-from .turns import Allocation
 
 CRITIC, GRADING, QUALITY, REWARD = "critic", "grading", "prompts.quality", "reward"
 NLI = "facts.nli"

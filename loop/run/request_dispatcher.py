@@ -12,23 +12,46 @@ from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from itertools import count
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, Protocol, Self, TypeVar
 
 from ...policies.engines.feed import Source
 from ...stores.journal_reader import Cost, Unit
-from .admission import Admission, Demand, Next
+from .admission import SLICE, Admission, Next
 from .budget import cost_of
+from .engine_client import ModelClient
 from .reporter import UnitStats
-from .retryable_request import ModelClient, RetryableRequest
 from .run import Run
 from .run_warnings import RunWarnings
 from .stage import Stage
 
-SLICE = 32
-"""Requests that travel together: the most that a stall, a stop or a restarted worker loses."""
-
 Place = tuple[int, ...]
 """The position of an inquiry in its unit; its parts take its position, in order."""
+
+Request_co = TypeVar("Request_co", covariant=True)
+Answer_contra = TypeVar("Answer_contra", contravariant=True)
+
+
+class RetryableRequest(Protocol[Request_co, Answer_contra]):
+    """A question to a model, with the content of its latest answer: an immutable value."""
+
+    @property
+    def settled(self) -> bool:
+        """Whether its requests are over: it was answered, or its attempts are used up."""
+        ...
+
+    @property
+    def attempts(self) -> int:
+        """The number of answers so far; above 0, the next request is a repetition."""
+        ...
+
+    def request(self) -> Request_co:
+        """Return its next request, with a new seed."""
+        ...
+
+    def heard(self, answer: Answer_contra) -> Sequence[Self]:
+        """Return the inquiry after an answer, or its parts, which then get separate requests."""
+        ...
+
 
 Q = TypeVar("Q", bound=RetryableRequest[Any, Any])
 
@@ -71,6 +94,10 @@ class _OpenUnit(Generic[Q]):
         """The places of inquiries that need another request."""
         return [place for place, inquiry in self.inquiries.items() if not inquiry.settled]
 
+    def requests(self, places: Sequence[Place]) -> list[Any]:
+        """Return the next requests of inquiries."""
+        return [self.inquiries[place].request() for place in places]
+
     def hear(self, place: Place, answer: object) -> list[Place]:
         """Take an answer; return the places of inquiries that need another request."""
         parts = self.inquiries.pop(place).heard(answer)
@@ -101,7 +128,9 @@ class _BatchSource(Source[Any], Generic[Q]):
         self._line = pump.line
         self._budget = pump.run.budget
         self._admission: Admission[_OpenUnit[Q]] = Admission(
-            stage, self._budget, self._opened, self._demand
+            *(stage, self._budget, self._line),
+            prepare=self._opened,
+            requests=lambda opened: opened.requests(opened.unsettled),
         )
         self._told = RunWarnings(pump.run.store, stage.planned.iteration, stage.planned.stage)
         self._waiting: deque[_Slice[Q]] = deque()
@@ -215,14 +244,6 @@ class _BatchSource(Source[Any], Generic[Q]):
                 opened.cost += self._line.spent([request], [kept[name]], again=again)
                 open_ += opened.hear(place, kept[name])
 
-    def _demand(self, opened: _OpenUnit[Q]) -> Demand:
-        requests = [opened.inquiries[place].request() for place in opened.unsettled]
-        return Demand(
-            expected=self._line.expected(requests),
-            slice_=self._line.most(requests[:SLICE]),
-            request=self._line.most(requests[:1]),
-        )
-
     def _fitting(self) -> int:
         """Return how many requests of the next slice the budget has room for."""
         requests = self._waiting[0].requests
@@ -269,7 +290,7 @@ class _BatchSource(Source[Any], Generic[Q]):
             key=self._new_key(opened),
             of=opened,
             places=places,
-            requests=[opened.inquiries[place].request() for place in places],
+            requests=opened.requests(places),
             again=bool(again),
         )
 

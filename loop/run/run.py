@@ -37,8 +37,7 @@ from .prices import Prices
 from .prompt_filters import EVERYTHING, Filters
 from .reporter import Reporter, UnitStats, served_by
 from .run_events import STAGE
-from .stage import Stage
-from .stage_scheduler import StageScheduler
+from .stage import Stage, StageScheduler
 from .stop import StopSignal
 from .wall_time import StageTime, WallTime
 

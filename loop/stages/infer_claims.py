@@ -17,7 +17,7 @@ from ...policies.engines.engine import ScoreRequest
 from ...stores.journal_reader import Unit
 from ...stores.keys import Json, row_id
 from ...stores.records import SCORED, Claim, Message
-from ..run.engine_client import ScorerLine
+from ..run.engine_client import ScorerClient
 from ..run.handles import Planned
 from ..run.reporter import UnitStats
 from ..run.request_dispatcher import RequestDispatcher
@@ -75,7 +75,7 @@ class Inferring:
 
         RequestDispatcher(
             run=self.run,
-            line=ScorerLine(scorer=self.run.models.entailment()),
+            line=ScorerClient(scorer=self.run.models.entailment()),
             work=lambda unit: [self._inquiry(one) for one in self.statements(unit.chunk)],
             commit=commit,
         ).pay(stage)

@@ -10,7 +10,7 @@ from ...stores.journal_reader import Unit
 from ...stores.keys import Json
 from ...stores.records import SCORED, Candidate, Message, Prompt, Reward, RewardModel
 from ..run.device_placement import MAIN_THREAD, Places
-from ..run.engine_client import ScorerLine
+from ..run.engine_client import ScorerClient
 from ..run.handles import Rows
 from ..run.iteration import Iteration
 from ..run.models import NO_MODEL
@@ -125,7 +125,7 @@ class Scoring:
 
         RequestDispatcher(
             run=self.run,
-            line=ScorerLine(scorer=self.run.models.scorer(folder)),
+            line=ScorerClient(scorer=self.run.models.scorer(folder)),
             work=lambda unit: [self._scored(candidate) for candidate in work(unit)],
             commit=commit,
         ).pay(stage)

@@ -13,8 +13,7 @@ from typer.testing import CliRunner
 from lpfloop.configs.load import load_config
 from lpfloop.configs.schema import ConfigError, RunConfig
 from lpfloop.loop.cli.app import Exit, app
-from lpfloop.loop.run.hub_download import fetch
-from lpfloop.loop.run.hub_names import hub_names, pinned
+from lpfloop.loop.run.hub_names import fetch, hub_names, pinned
 from lpfloop.loop.run.models import TINY_MODELS, located
 from lpfloop.stores import hub_cache
 

@@ -17,7 +17,7 @@ from world import Silent as Silence
 
 from lpfloop.loop.daemon.job import Job
 from lpfloop.loop.daemon.loop import run_loop
-from lpfloop.loop.run import stage_scheduler
+from lpfloop.loop.run import stage as stage_module
 from lpfloop.loop.run.handles import JudgedRows
 from lpfloop.loop.run.iteration import Iteration
 from lpfloop.loop.run.stop import Stopped, StopSignal
@@ -145,13 +145,13 @@ def nothing_begun() -> Iterator[None]:
 @pytest.fixture
 def held(monkeypatch: pytest.MonkeyPatch) -> None:
     """Release a held policy once a run has recorded the error that ends it."""
-    note = stage_scheduler.StageScheduler._note
+    note = stage_module.StageScheduler._note
 
-    def noted(self: stage_scheduler.StageScheduler, error: BaseException) -> None:
+    def noted(self: stage_module.StageScheduler, error: BaseException) -> None:
         note(self, error)
         released.set()
 
-    monkeypatch.setattr(stage_scheduler.StageScheduler, "_note", noted)
+    monkeypatch.setattr(stage_module.StageScheduler, "_note", noted)
 
 
 def test_first_error_loses_nothing_paid(lake, held):

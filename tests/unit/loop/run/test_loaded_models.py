@@ -4,8 +4,7 @@ import pytest
 
 from lpfloop.configs.schema import EngineConfig, RewardConfig
 from lpfloop.loop.run.device_inventory import GIB, DeviceInventory
-from lpfloop.loop.run.loaded_models import LoadedModels
-from lpfloop.loop.run.turns import MACHINE, Allocation
+from lpfloop.loop.run.loaded_models import MACHINE, Allocation, LoadedModels
 from lpfloop.policies.devices import Gpu
 from lpfloop.policies.engines.scripted_engine import ScriptedEngine
 

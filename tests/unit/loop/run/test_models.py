@@ -9,8 +9,8 @@ from lpfloop.configs.load import load_config
 from lpfloop.configs.schema import EngineConfig
 from lpfloop.loop.run import models as run_models
 from lpfloop.loop.run.device_inventory import DeviceInventory
+from lpfloop.loop.run.loaded_models import Allocation
 from lpfloop.loop.run.models import Models
-from lpfloop.loop.run.turns import Allocation
 from lpfloop.policies.engines.engine import Engine
 from lpfloop.policies.engines.scripted_engine import ScriptedEngine
 

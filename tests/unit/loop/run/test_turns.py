@@ -5,7 +5,7 @@ from dataclasses import replace
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lpfloop.loop.run.turns import FULL, Allocation, Turn, conflict, share_a_device, turn
+from lpfloop.loop.run.loaded_models import FULL, Allocation, Turn, conflict, share_a_device, turn
 
 GPU = frozenset({0})
 SHARES = st.sampled_from([0.0, 0.1, 0.3, 0.45, 0.5, 0.9, 1.0])

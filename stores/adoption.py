@@ -15,7 +15,6 @@ from .address import bucket_of, run_argument
 from .bucket import Bucket
 from .durable import TEMPORARY, make_folder, publish_file, quarantine
 from .failpoints import reach
-from .heartbeat import SignsOfLife
 from .inspection import Damage, damages
 from .journal import Journal
 from .journal_file import COMMITS, JOURNAL
@@ -23,7 +22,16 @@ from .journal_snapshots import Snapshot, fetch, snapshots
 from .lake import OWN, QUARANTINE, RunWriter, lose, run_folder, run_names
 from .lock import acquire, release
 from .objects import objects_of
-from .run_lease import ALIVE_S, Head, is_own, newest_head, run_bucket, sign_of_life_s, take_epoch
+from .run_lease import (
+    ALIVE_S,
+    Head,
+    SignsOfLife,
+    is_own,
+    newest_head,
+    run_bucket,
+    sign_of_life_s,
+    take_epoch,
+)
 
 ADOPTED = "adopted"
 """The kind of the event that records an adoption."""

@@ -9,7 +9,7 @@ from io import FileIO
 from pathlib import Path
 
 from . import durable
-from .in_bucket import InBucket
+from .objects import InBucket
 
 FETCHING = "fetching"
 

@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.dataset as pads
 import pyarrow.fs as pafs
 
-from .reading_ahead import AT_ONCE
+from .bucket import AT_ONCE
 
 GROUPS_AHEAD, BATCHES_AHEAD = 16, 4
 """How many row groups, and batches of each, are fetched ahead of the engine."""

@@ -13,15 +13,16 @@ import hashlib
 import json
 from collections.abc import Collection, Generator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import timedelta
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import polars as pl
 import pyarrow as pa
 
 from .durable import make_folder, remove, write_file
-from .index_table import KEPT, ROW, IndexQuery, finish, ranked
 from .installation import pip_install
 from .journal_reader import Part
 from .keys import canonical_json
@@ -36,7 +37,34 @@ PARTS = "parts"
 SEARCHED = ("candidates", "critiques", "prompts")
 DELETED_AT_ONCE = 1000
 
+KEPT = timedelta(hours=1)
+"""How long a replaced version is kept for readers that still use it."""
+
+ROW = pa.schema(
+    [
+        ("id", pa.string()),
+        ("run", pa.string()),
+        ("iteration", pa.int32()),
+        ("task", pa.string()),
+        ("prompt_id", pa.string()),
+        ("part", pa.string()),
+        ("text", pa.string()),
+    ]
+)
 _PART = pa.schema([("key", pa.string())])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IndexQuery:
+    """A query: any of the words, all of the phrases; a field that is None is not used."""
+
+    table: str
+    words: str = ""
+    phrases: tuple[str, ...] = ()
+    run: str | None = None
+    iteration: int | None = None
+    task: str | None = None
+    limit: int = 20
 
 
 class IndexUnusableError(RuntimeError):
@@ -88,7 +116,7 @@ class Index:
             IndexUnusableError: if the index is damaged.
         """
         with _readable(self.folder):
-            found = ranked(self._db.open_table(question.table), question)
+            found = _ranked(self._db.open_table(question.table), question)
         return found.drop("part")
 
 
@@ -124,7 +152,7 @@ class IndexWriter(Index):
         """Update the indices on words, so that a search need not scan every row."""
         with _readable(self.folder):
             for name in SEARCHED:
-                finish(self._db.open_table(name))
+                _finish(self._db.open_table(name))
             self._db.open_table(PARTS).optimize(cleanup_older_than=KEPT)
 
     def _note(self, keys: Sequence[str]) -> None:
@@ -241,3 +269,50 @@ def _in_groups(column: str, keys: Sequence[str]) -> Generator[str]:
     for start in range(0, len(keys), DELETED_AT_ONCE):
         named = ", ".join(f"'{key}'" for key in keys[start : start + DELETED_AT_ONCE])
         yield f"{column} IN ({named})"
+
+
+def _finish(table: Any) -> None:
+    """Index a table's new rows; the first time, all rows."""
+    from lancedb.index import FTS, Bitmap
+
+    made = {index.name for index in table.list_indices()}
+    if table.count_rows() and "text_idx" not in made:
+        # Stop words are kept, also for phrases: "not" makes a difference in a critique.
+        table.create_index("text", config=FTS(with_position=True, remove_stop_words=False))
+        for column in ("run", "iteration", "task"):
+            table.create_index(column, config=Bitmap())
+    table.optimize(cleanup_older_than=KEPT)
+
+
+def _ranked(table: Any, question: IndexQuery) -> pl.DataFrame:
+    """Return the rows of a table that answer a question best, with their scores."""
+    query = table.search(_full_text(question), query_type="fts")
+    if condition := _condition(question):
+        query = query.where(condition, prefilter=True)
+    columns = [*ROW.names, "_score"]
+    found = pl.DataFrame(query.select(columns).limit(question.limit).to_arrow())
+    return found.select(pl.col("_score").cast(pl.Float64).alias("score"), *ROW.names)
+
+
+def _full_text(question: IndexQuery) -> Any:
+    """Return the query in LanceDB's terms."""
+    from lancedb.query import BooleanQuery, MatchQuery, Occur, PhraseQuery
+
+    # LanceDB's stubs declare options with defaults as required.
+    match, phrase = cast("Any", MatchQuery), cast("Any", PhraseQuery)
+    words = match(question.words, "text") if question.words else None
+    if not question.phrases:
+        return words
+    phrases = [(Occur.MUST, phrase(text, "text")) for text in question.phrases]
+    return BooleanQuery([*phrases, *([(Occur.SHOULD, words)] if words else [])])
+
+
+def _condition(question: IndexQuery) -> str:
+    terms = []
+    if question.iteration is not None:
+        terms.append(f"iteration = {question.iteration:d}")
+    for column, value in (("run", question.run), ("task", question.task)):
+        if value is not None:
+            escaped = value.replace("'", "''")
+            terms.append(f"{column} = '{escaped}'")
+    return " AND ".join(terms)

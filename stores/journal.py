@@ -22,7 +22,6 @@ from .address import run_argument
 from .bucket import OutOfReachError
 from .durable import TEMPORARY, make_folder, publish_file, sweep
 from .failpoints import reach
-from .heartbeat import SignsOfLife
 from .journal_file import (
     JOURNAL,
     CommitCount,
@@ -36,7 +35,7 @@ from .journal_snapshots import Snapshots
 from .keys import Json, canonical_json
 from .lock import FencedError, acquire, admit_readers, release
 from .objects import require_unused
-from .run_lease import take_headship
+from .run_lease import SignsOfLife, take_headship
 from .schemas import SCHEMA_VERSION
 from .sealed import HashedFile
 from .sealing import EncodedRows

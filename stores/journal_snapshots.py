@@ -3,36 +3,53 @@
 
 A snapshot is the whole journal at one moment, compressed. Its name has the epoch of the head that
 took it, its number and the SHA-256 of its bytes; the last two are kept. It is written through a
-temporary file in the journal's folder, because it may exceed the memory. All objects that the
+temporary file in the journal's folder, because it may exceed the memory. A thread takes one when a
+stage is over and every few minutes, and no work waits for it. All objects that the
 newest snapshot refers to are in the bucket: they are sealed before the journal refers to them, and
 objects that were packed into a file are removed only after a snapshot that refers to the pack.
 """
 
 import json
+import logging
+import os
 import re
 import secrets
 import threading
 import time
 from collections.abc import Generator, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
+import apsw
 import pyarrow as pa
 
 from .bucket import Bucket
 from .durable import TEMPORARY, write_file
 from .failpoints import reach
 from .journal_file import journal_copy
+from .lock import FencedError
 from .run_lease import RunLease
 from .sealed import DamagedError, file_sha256
+
+if TYPE_CHECKING:
+    from .journal import Journal
 
 SNAPSHOTS = "journal"
 TAKEN = "snapshot.json"
 KEPT = 2
 CODEC = "zstd"
 BLOCK = 4 << 20
+RETRY_S = 10.0
+MINUTES = 5.0
+REST = 9
+"""At most one part in ten of the time goes into snapshots, however short the stages are."""
+NICENESS = 10
 _NAME = re.compile(rf"{SNAPSHOTS}/(\d{{8}})-(\d{{8}})-([0-9a-f]{{64}})\.sqlite\.{CODEC}")
+
+
+logger = logging.getLogger("lpfloop.store")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -126,6 +143,96 @@ class Snapshots:
 
     def _note(self, last: LastSnapshot) -> None:
         write_file(self._folder / TAKEN, json.dumps(asdict(last)).encode())
+
+
+class SnapshotKeeper:
+    """The thread of one held journal; not used for a run in a folder.
+
+    `minutes` is the longest time between two snapshots of a journal that changes.
+    """
+
+    def __init__(self, journal: "Journal") -> None:
+        self.minutes = MINUTES
+        self._journal = journal
+        self._wanted = threading.Event()
+        self._ending = False
+        self._away = False
+        self._failure: Exception | None = None
+        self._thread = threading.Thread(target=self._work, name="snapshots", daemon=True)
+        if journal.headship is not None:
+            self._thread.start()
+
+    def ask(self) -> None:
+        """Request a snapshot.
+
+        Raises:
+            AdoptedError: if another machine has taken the run over.
+            Exception: the error that ended the thread.
+        """
+        self._raise_failure()
+        self._wanted.set()
+
+    def check_head(self) -> None:
+        """Check that this process is still the run's head, unless the bucket is away.
+
+        Raises:
+            AdoptedError: if another machine has taken the run over.
+        """
+        self._raise_failure()
+        if not self._away:
+            self._journal.check_head()
+
+    def close(self) -> None:
+        """End the thread after its current snapshot."""
+        self._ending = True
+        self._wanted.set()
+        if self._journal.headship is not None:
+            self._thread.join()
+
+    def _raise_failure(self) -> None:
+        for error in (self._journal.overtaken, self._failure):
+            if error is not None:
+                raise error
+
+    def _work(self) -> None:
+        try:
+            self._keep()
+        except FencedError:
+            self._journal.on_adopted()
+        except Exception as error:  # noqa: BLE001 -- carried to the thread that asks next
+            self._failure = error
+
+    def _keep(self) -> None:
+        with suppress(OSError):
+            os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), NICENESS)
+        due = earliest = time.monotonic()
+        while True:
+            asked = self._wanted.wait(max(0.0, due - time.monotonic()))
+            if self._ending:
+                return
+            self._wanted.clear()
+            now = time.monotonic()
+            if asked:
+                due = min(due, max(now, earliest))
+            if now >= due:
+                kept = self._kept()
+                ended = time.monotonic()
+                earliest = ended + REST * (ended - now)
+                due = max(earliest, now + (60 * self.minutes if kept else RETRY_S))
+
+    def _kept(self) -> bool:
+        """Take a snapshot; if the bucket is away or the disk full, log it once and return False."""
+        try:
+            self._journal.take_snapshot()
+        except (OSError, apsw.Error) as error:
+            if not self._away:
+                logger.warning("no snapshot of the journal for now, tried again: %s", error)
+            self._away = True
+            return False
+        if self._away:
+            logger.warning("the bucket has a snapshot of the journal again")
+        self._away = False
+        return True
 
 
 def last_snapshot(folder: Path) -> LastSnapshot | None:

@@ -25,13 +25,12 @@ from .failpoints import reach
 from .journal import FencedError, Journal, KeptSlice
 from .journal_backups import QUARANTINE, back_up
 from .journal_reader import JOURNAL, Downstream, JournalError, Part, Reader, RowFile
+from .journal_snapshots import SnapshotKeeper
 from .keys import Json
 from .objects import objects_of
-from .piece_hashes import ALL, Some
 from .schemas import TABLES, ArrowTable, R, Row, RowsByType, from_table
 from .sealed import DamagedError
 from .sealing import encoded
-from .snapshot_keeper import SnapshotKeeper
 from .stage_files import (
     FILES,
     MODELS,
@@ -43,6 +42,7 @@ from .stage_files import (
     scan_parts,
 )
 from .table_rows import TableRows
+from .verified import ALL, Some
 
 RUN_NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,63}")
 CHECKPOINTS, REWARD_MODELS = "checkpoints", "reward_models"

@@ -39,15 +39,6 @@ class DamagedError(OSError):
     code = "LPF-213"
 
 
-def read_part(path: Path, sha256: str) -> pa.Table:
-    """Read a sealed part: the same bytes are hashed and parsed, so none can change between.
-
-    Raises:
-        DamagedError: if the file is missing or altered.
-    """
-    return parsed_part(read_file(path), path, sha256)
-
-
 def parsed_part(data: bytes, place: Path | str, sha256: str) -> pa.Table:
     """Return the rows in the bytes of a sealed part, read from `place`.
 
@@ -55,18 +46,13 @@ def parsed_part(data: bytes, place: Path | str, sha256: str) -> pa.Table:
         DamagedError: if their hash differs.
     """
     if hashlib.sha256(data).hexdigest() != sha256:
-        raise DamagedError(f"{place} was altered: its bytes do not match the hash in its name")
+        raise DamagedError(altered(place))
     return pq.ParquetFile(pa.BufferReader(data)).read(use_threads=False)
 
 
-def check_part(path: Path) -> None:
-    """Prove that a sealed part is unaltered: its bytes have the hash that is its name.
-
-    Raises:
-        DamagedError: if the file is missing or altered.
-    """
-    if file_sha256(path) != path.stem:
-        raise DamagedError(f"{path} was altered: its bytes do not match the hash in its name")
+def altered(place: Path | str) -> str:
+    """Return the message on a sealed part whose bytes changed."""
+    return f"{place} was altered: its bytes do not match the hash in its name"
 
 
 def check_folder(

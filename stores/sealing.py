@@ -14,8 +14,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from .durable import put, sync_folder
-from .piece_hashes import with_hashes
 from .sealed import HashedFile
+from .verified import with_hashes
 
 AT_ONCE = 2
 ROWS_A_GROUP = 8192

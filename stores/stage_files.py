@@ -26,11 +26,10 @@ from .failpoints import reach
 from .journal import Journal
 from .journal_reader import JournalError, Part, Reader, RowFile
 from .objects import objects_of
-from .piece_hashes import ALL, Some
 from .schemas import SCHEMAS
 from .sealed import DamagedError
 from .sealing import ROWS_A_GROUP
-from .verified import forget
+from .verified import ALL, Some, forget
 
 FILES = "files"
 CHUNK, ROW, PATH = "_chunk", "_row", "_path"

@@ -14,9 +14,9 @@ import polars as pl
 from .far_rows import FarRows
 from .journal_reader import RowFile
 from .objects import objects_of
-from .piece_hashes import Some
 from .schemas import SCHEMAS
 from .stage_files import CHUNK, file_path, remedied, scan
+from .verified import Some
 
 CLOSE = 500
 """Reading so many rows between two others takes less time than beginning at another place."""
@@ -55,7 +55,7 @@ class TableRows:
             DamagedError: if a file was altered.
         """
         paths = [self._path(file) for file in self._files if file.sealed]
-        if paths and not self._objects.readable(paths):
+        if paths and not self._objects.local:
             return [RowRange(first=0, frame=self._far_rows() or self._scan(self._files))]
         some = None if columns is None else Some(columns=frozenset(columns)).along(CHUNK)
         with remedied(self._folder):

@@ -4,25 +4,77 @@
 The bytes of a file are hashed before any row of it is used. A process hashes a file once, as long
 as the file looks the same (on disk: inode, size, times) and the same hash is expected;
 `forget` makes it hash all files again, before derivations and exports.
+
+A stage file holds the hashes of its pieces, so that a search hashes only its own. A piece is one
+column of one row group. Between the row groups and Parquet's footer, a region that readers of
+Parquet ignore, lie the place and hash of each piece and the first and last prompt of each row
+group; then the length of that, and one hash over it and all that follows. Files without such hashes
+are hashed whole.
 """
 
+import hashlib
+import json
 import os
-from collections.abc import Callable, Hashable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import polars as pl
+import pyarrow as pa
+import pyarrow.parquet as pq
 
-from .piece_hashes import Piece, Pieces, Some, read_pieces, wanted
 from .sealed import DamagedError, file_sha256
 
 AT_ONCE = min(8, os.cpu_count() or 1)
 """The number of files to hash concurrently: hashing releases the interpreter's lock."""
 
 ALTERED = "its bytes do not have the hash they had"
+
+MAGIC, MARK = b"PAR1", b"lpf1"
+NUMBER, DIGEST = 4, 32
+END = NUMBER + len(MAGIC)
+"""The bytes after Parquet's footer: its length, and the format's name."""
+TAIL = 256 * 1024
+"""The bytes read of a file's end; a file with a longer footer is hashed whole."""
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """A column of a row group: its place in the file, and its hash."""
+
+    column: str
+    first: str
+    last: str
+    offset: int
+    length: int
+    sha256: str
+
+    def agrees(self, handle: int) -> bool:
+        """Whether its bytes match its hash."""
+        data = os.pread(handle, self.length, self.offset)
+        return hashlib.sha256(data).hexdigest() == self.sha256
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Some:
+    """The pieces to read of a file: some or all columns, and the rows of one prompt or all."""
+
+    columns: frozenset[str] | None = None
+    prompt_id: str | None = None
+
+    def along(self, column: str) -> "Some":
+        """Return the same with another column."""
+        return self if self.columns is None else replace(self, columns=self.columns | {column})
+
+
+ALL = Some()
+
+
+Pieces = tuple[Piece, ...]
+
 
 _looked: dict[str, tuple[Hashable, str]] = {}
 """Each file's attributes when it was hashed, and its hash."""
@@ -74,12 +126,7 @@ def scan(files: Sequence[SealedFile], **options: Any) -> pl.LazyFrame:
         DamagedError: if one is missing or altered.
     """
     verify(files)
-    return trust([file.place for file in files], **options)
-
-
-def trust(places: Sequence[str], **options: Any) -> pl.LazyFrame:
-    """Return the rows of files that are proved unaltered, or that a store verifies itself."""
-    return pl.scan_parquet(list(places), **options)
+    return pl.scan_parquet([file.place for file in files], **options)
 
 
 def verify(files: Iterable[SealedFile], at_once: int = AT_ONCE) -> None:
@@ -152,3 +199,84 @@ def _look(path: Path) -> Hashable:
     except OSError:
         return None  # Hashing the file gives the error.
     return (status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns)
+
+
+def with_hashes(data: memoryview, prompt_ids: Sequence[str]) -> bytes:
+    """Return the bytes of a Parquet file with the hashes of its pieces, and its rows' prompts."""
+    end = len(data) - END - _number(data[-END : -len(MAGIC)])
+    told = json.dumps(list(_groups(data, prompt_ids))).encode()
+    rest = data[end:]
+    digest = hashlib.sha256(told)
+    digest.update(rest)
+    return b"".join(
+        (data[:end], told, len(told).to_bytes(NUMBER, "little"), digest.digest(), MARK, rest)
+    )
+
+
+def read_pieces(path: Path) -> Pieces | None:
+    """Return the pieces of a file, or None if it lacks their hashes, or these are damaged.
+
+    The list of the pieces, and Parquet's footer, are verified.
+    """
+    with path.open("rb", buffering=0) as file:
+        size = os.fstat(file.fileno()).st_size
+        tail = os.pread(file.fileno(), TAIL, max(0, size - TAIL))
+        told = _told(tail)
+        if told is None or os.pread(file.fileno(), len(MAGIC), 0) != MAGIC:
+            return None
+    return tuple(_pieces(json.loads(told)))
+
+
+def wanted(pieces: Pieces, some: Some) -> Iterator[Piece]:
+    """Yield the pieces that a reader needs."""
+    for piece in pieces:
+        if some.columns is not None and piece.column not in some.columns:
+            continue
+        if some.prompt_id is None or piece.first <= some.prompt_id <= piece.last:
+            yield piece
+
+
+def _told(tail: bytes) -> bytes | None:
+    """Return the list of the pieces, verified, from the last bytes of a file."""
+    mark = len(tail) - END - _number(tail[-END : -len(MAGIC)]) - len(MARK)
+    begin = mark - DIGEST - NUMBER
+    if begin < 0 or tail[mark : mark + len(MARK)] != MARK:
+        return None
+    length = _number(tail[begin : begin + NUMBER])
+    told = tail[max(0, begin - length) : begin]
+    digest = hashlib.sha256(told)
+    digest.update(tail[mark + len(MARK) :])
+    return told if digest.digest() == tail[begin + NUMBER : mark] else None
+
+
+def _groups(data: memoryview, prompt_ids: Sequence[str]) -> Iterator[dict[str, Any]]:
+    """Yield the first and last prompt of each row group, and its pieces."""
+    metadata = pq.read_metadata(pa.BufferReader(data))
+    first = 0
+    for group in map(metadata.row_group, range(metadata.num_row_groups)):
+        if not group.num_rows:
+            continue  # Readers never need a piece of a file without rows.
+        prompts = prompt_ids[first : first + group.num_rows]
+        first += group.num_rows
+        yield {
+            "prompts": [min(prompts), max(prompts)],
+            "pieces": [_piece(data, group.column(n)) for n in range(group.num_columns)],
+        }
+
+
+def _piece(data: memoryview, column: Any) -> list[Any]:
+    begin = column.dictionary_page_offset or column.data_page_offset
+    length = column.total_compressed_size
+    sha256 = hashlib.sha256(data[begin : begin + length]).hexdigest()
+    return [column.path_in_schema.partition(".")[0], begin, length, sha256]
+
+
+def _pieces(groups: list[dict[str, Any]]) -> Iterator[Piece]:
+    for group in groups:
+        first, last = group["prompts"]
+        for column, offset, length, sha256 in group["pieces"]:
+            yield Piece(column, first, last, offset, length, sha256)
+
+
+def _number(data: bytes | memoryview) -> int:
+    return int.from_bytes(data, "little")

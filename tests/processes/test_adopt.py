@@ -22,7 +22,7 @@ from lpfloop.loop.cli.app import app
 from lpfloop.loop.daemon.job import Job
 from lpfloop.loop.daemon.loop import run_loop
 from lpfloop.loop.run.stop import StopSignal
-from lpfloop.stores import run_lease, snapshot_keeper
+from lpfloop.stores import journal_snapshots, run_lease
 from lpfloop.stores.address import STATE, lake_folder
 from lpfloop.stores.adoption import AdoptionError, adopt
 from lpfloop.stores.bucket import Bucket, BucketError
@@ -203,9 +203,9 @@ def test_no_conditional_writes(machine, monkeypatch):
 
 
 def test_bucket_away(machine, s3_server, environ, monkeypatch):
-    monkeypatch.setattr(snapshot_keeper, "RETRY_S", 0.1)
+    monkeypatch.setattr(journal_snapshots, "RETRY_S", 0.1)
     monkeypatch.setattr("lpfloop.stores.bucket.ATTEMPTS", 2)
-    monkeypatch.setattr("lpfloop.stores.conditional_write.TRIES", 1)
+    monkeypatch.setattr("lpfloop.stores.bucket.TRIES", 1)
     away, back = threading.Event(), threading.Event()
 
     class Heard(logging.Handler):
@@ -216,7 +216,7 @@ def test_bucket_away(machine, s3_server, environ, monkeypatch):
                 back.set()
 
     handler = Heard()
-    snapshot_keeper.logger.addHandler(handler)
+    journal_snapshots.logger.addHandler(handler)
     with bad_way(s3_server) as way:
         environ["AWS_ENDPOINT_URL"] = way.endpoint
         folder = run_folder(machine("one"), RUN)
@@ -229,7 +229,7 @@ def test_bucket_away(machine, s3_server, environ, monkeypatch):
         way.faults = lambda *_: None
         assert back.wait(HANG_S)
         store.close()
-    snapshot_keeper.logger.removeHandler(handler)
+    journal_snapshots.logger.removeHandler(handler)
     environ["AWS_ENDPOINT_URL"] = s3_server
     assert adopt(machine("two"), RUN).folder
 

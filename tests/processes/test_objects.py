@@ -17,8 +17,7 @@ from lpfloop.stores import durable
 from lpfloop.stores.address import ADDRESS
 from lpfloop.stores.bucket import BucketError, OutOfReachError
 from lpfloop.stores.failpoints import VARIABLE
-from lpfloop.stores.in_bucket import InBucket
-from lpfloop.stores.objects import Objects, OnDisk, objects_of
+from lpfloop.stores.objects import InBucket, Objects, objects_of
 from lpfloop.stores.schemas import to_table
 from lpfloop.stores.sealed import MANIFEST, DamagedError
 
@@ -80,7 +79,7 @@ def seal(objects: Objects, run: Path) -> Path:
 
 
 def spoil(objects: Objects, path: Path, data: bytes = b"spoiled") -> None:
-    if isinstance(objects, OnDisk):
+    if objects.local:
         path.write_bytes(data)
     else:
         objects._bucket.put(objects._name(path), data)

@@ -195,7 +195,7 @@ def place_of(run: RunReader, checkpoint: Checkpoint) -> tuple[str, State]:
     if checkpoint.path in collected(run.journal):
         return str(folder), "removed"
     objects = objects_of(run.folder)
-    if not objects.readable([folder / MANIFEST]):
+    if not objects.local:
         return objects.at(run.folder / checkpoint.path), "bucket"
     return str(folder), "here"
 

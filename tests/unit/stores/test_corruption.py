@@ -10,8 +10,9 @@ import pytest
 from rows import PAIR
 
 from lpfloop.stores.durable import publish_folder
+from lpfloop.stores.objects import Objects
 from lpfloop.stores.schemas import to_table
-from lpfloop.stores.sealed import MANIFEST, DamagedError, check_folder, check_part, read_part
+from lpfloop.stores.sealed import MANIFEST, DamagedError, check_folder
 from lpfloop.stores.sealing import write_parts
 
 TABLE = to_table(type(PAIR), [PAIR])
@@ -68,7 +69,7 @@ def test_damaged_part_never_parsed(subtests, part, monkeypatch):
     monkeypatch.setattr(pq, "ParquetFile", parse)
     data = part.read_bytes()
     assert len(data) > 1000
-    checks = (lambda: read_part(part, part.stem), lambda: check_part(part))
+    checks = (lambda: Objects().read_part(part, part.stem), lambda: Objects().check_part(part))
     for damage in [flipped, cut, grown]:
         with subtests.test(case=damage), part.open("r+b", buffering=0) as file:
             assert [wrong for wrong in damage(data) if not all(notices(file, wrong, checks))] == []
@@ -82,11 +83,11 @@ def test_part_that_cannot_be_read(part, monkeypatch):
 
     monkeypatch.setattr(Path, "read_bytes", fail)
     with pytest.raises(OSError, match="Too many") as caught:
-        read_part(part, part.stem)
+        Objects().read_part(part, part.stem)
     assert not isinstance(caught.value, DamagedError), "no answer is no damage"
     failure = OSError(5, "Input/output error")
     with pytest.raises(DamagedError, match="cannot be read"):
-        read_part(part, part.stem)
+        Objects().read_part(part, part.stem)
 
 
 def test_missing_part(part, subtests):
@@ -96,9 +97,9 @@ def test_missing_part(part, subtests):
     for path in (part.with_stem("gone"), folder, link, part / part.name):
         with subtests.test(case=path):
             with pytest.raises(DamagedError, match=path.stem):
-                read_part(path, path.stem)
+                Objects().read_part(path, path.stem)
             with pytest.raises(DamagedError, match=path.stem):
-                check_part(path)
+                Objects().check_part(path)
 
 
 def test_damaged_file_of_folder(subtests, model):

@@ -11,8 +11,9 @@ from rows import PAIR, REWARD
 
 from lpfloop.stores import durable, sealing
 from lpfloop.stores.failpoints import armed, observed
+from lpfloop.stores.objects import Objects
 from lpfloop.stores.schemas import to_table
-from lpfloop.stores.sealed import check_folder, check_part
+from lpfloop.stores.sealed import check_folder
 
 TABLES = [to_table(type(row), [row]) for row in (PAIR, REWARD)]
 ERRORS = {"enospc": errno.ENOSPC, "edquot": errno.EDQUOT, "eio": errno.EIO}
@@ -58,7 +59,7 @@ def require_whole(root: Path) -> int:
     sealed = list(root.glob("parts/[!.]*"))
     published = list(root.glob("checkpoints/[!.]*"))
     for path in sealed:
-        check_part(path)
+        Objects().check_part(path)
     for path in published:
         check_folder(path)
     if (root / "file").exists():

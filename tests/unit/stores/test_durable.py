@@ -18,8 +18,9 @@ from lpfloop.stores.durable import (
     sweep,
     write_file,
 )
+from lpfloop.stores.objects import Objects
 from lpfloop.stores.schemas import to_table
-from lpfloop.stores.sealed import DamagedError, check_folder, check_part, read_part
+from lpfloop.stores.sealed import DamagedError, check_folder
 from lpfloop.stores.sealing import write_parts
 
 TABLE = to_table(type(PAIR), [PAIR])
@@ -47,8 +48,8 @@ def test_part_named_by_bytes(tmp_path):
     path = part_path(tmp_path, first.sha256)
     assert names(tmp_path) == [path.name]
     assert (first.rows, first.size) == (1, path.stat().st_size)
-    assert read_part(path, first.sha256).equals(TABLE)
-    check_part(path)
+    assert Objects().read_part(path, first.sha256).equals(TABLE)
+    Objects().check_part(path)
 
 
 def test_damaged_published_folder(tmp_path):
@@ -81,7 +82,7 @@ def test_link_is_second_place(tmp_path):
         for _ in range(2):
             link(ours / name, theirs / name)
     assert names(ours) == names(theirs)
-    check_part(part_path(theirs, part.sha256))
+    Objects().check_part(part_path(theirs, part.sha256))
     check_folder(theirs / identity)
     assert (ours / identity / "config.json").samefile(theirs / identity / "config.json")
     remove(ours / identity)

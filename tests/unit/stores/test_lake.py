@@ -7,9 +7,8 @@ from rows import CANDIDATE, PROMPT, REWARD
 
 from lpfloop.stores import journal_file
 from lpfloop.stores.journal import ContradictionError, Journal, KeptSlice
-from lpfloop.stores.journal_file import open_journal
+from lpfloop.stores.journal_file import JOURNAL_VERSION, open_journal
 from lpfloop.stores.journal_reader import Cost, JournalError, Reader
-from lpfloop.stores.journal_tables import JOURNAL_VERSION
 from lpfloop.stores.lake import OwedAgainError, RunNameError, RunReader, RunWriter, run_folder
 from lpfloop.stores.records import Candidate, Prompt, Reward
 

@@ -4,8 +4,8 @@ import threading
 
 import pytest
 
-from lpfloop.stores import reading_ahead
-from lpfloop.stores.reading_ahead import read_ahead
+from lpfloop.stores import objects
+from lpfloop.stores.objects import read_ahead
 
 WAIT_S = 120.0
 """Timeout of a test whose reader requests too few files at a time."""
@@ -36,7 +36,7 @@ def test_read_ahead_in_order():
 
 
 def test_read_ahead_within_memory(monkeypatch):
-    monkeypatch.setattr(reading_ahead, "AHEAD_BYTES", 100)
+    monkeypatch.setattr(objects, "AHEAD_BYTES", 100)
     begun, taken, most = list[int](), 0, 0
 
     def fetch(size: int) -> int:

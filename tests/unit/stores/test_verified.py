@@ -9,11 +9,10 @@ import pytest
 from rows import PAIR
 
 from lpfloop.stores import sealing
-from lpfloop.stores.piece_hashes import Some
 from lpfloop.stores.schemas import to_table
 from lpfloop.stores.sealed import DamagedError
 from lpfloop.stores.sealing import write_parts
-from lpfloop.stores.verified import SealedFile, forget, on_disk, scan, verify, verify_some
+from lpfloop.stores.verified import SealedFile, Some, forget, on_disk, scan, verify, verify_some
 
 
 @pytest.fixture

@@ -32,7 +32,7 @@ from .init_commands import init
 from .judge_commands import judge_check
 from .launch_commands import launch
 from .list_commands import candidates, critiques, pairs
-from .machine_commands import build, doctor
+from .machine_commands import doctor
 from .model_commands import model
 from .operate_commands import ctl, pause, status, stop, watch
 from .plan_commands import preview
@@ -177,14 +177,13 @@ PANELS: Mapping[str, Mapping[str, Command | CommandGroup]] = {
         ),
     },
 }
-TINY = CommandGroup("The tiny world that lpfloop ships.", {"build": build})
 
 
-def _add(app: typer.Typer, name: str, group: CommandGroup, *, panel: str | None) -> None:
+def _add(app: typer.Typer, name: str, group: CommandGroup, *, panel: str) -> None:
     added = typer.Typer(cls=CommandTree, help=group.about, no_args_is_help=True)
     for word, command in group.commands.items():
         added.command(word, cls=LeafCommand, hidden=word in group.hidden)(command)
-    app.add_typer(added, name=name, rich_help_panel=panel, hidden=panel is None)
+    app.add_typer(added, name=name, rich_help_panel=panel)
 
 
 def _tree() -> typer.Typer:
@@ -200,7 +199,6 @@ def _tree() -> typer.Typer:
                 _add(app, name, command, panel=panel)
             else:
                 app.command(name, cls=LeafCommand, rich_help_panel=panel)(command)
-    _add(app, "tiny", TINY, panel=None)
     return app
 
 

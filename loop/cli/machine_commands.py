@@ -1,6 +1,5 @@
-"""Commands about this machine: `doctor`, and `tiny build`, which trains the tiny world."""
+"""The command about this machine: `doctor`."""
 
-from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -74,34 +73,3 @@ def doctor(
             stop = stop_signal(loaded)
             with reporting() as reporter, stop.on_signals():
                 smoke_alone(loaded, lake, reporter, stop)
-
-
-def build(
-    output: Annotated[Path, typer.Argument(help="New folder to write.", metavar="OUT")],
-    seed: Annotated[
-        int | None,
-        typer.Option(min=0, help="Root of all random draws; default: the shipped world's."),
-    ] = None,
-    scale: Annotated[
-        float,
-        typer.Option("--share", min=0.001, max=1, help="Share of the training steps to make."),
-    ] = 1.0,
-) -> None:
-    """Train the tiny world's models from scratch."""
-    from ...stores.targets import TargetError
-    from ..run.terminal import say
-    from ..tiny.build import CARD
-    from ..tiny.build import build as build_models
-    from ..tiny.training_loops import LoopProgress
-    from ..tiny.world import SEED
-
-    def watch(progress: LoopProgress) -> None:
-        if progress.step % 50 == 0 or progress.step == progress.steps:
-            say(f"{progress.stage} {progress.step}/{progress.steps}  loss {progress.loss:.3f}")
-
-    if output.exists():
-        say(f"error {TargetError.code}: {output} exists already; name a folder that does not")
-        raise typer.Exit(Exit.BAD_INPUT)
-    report = build_models(output, seed=SEED if seed is None else seed, scale=scale, watch=watch)
-    typer.echo((output / CARD).read_text())
-    say(f"built in {report.seconds / 60:.1f} minutes, {report.bytes:,} bytes")

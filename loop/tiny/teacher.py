@@ -5,14 +5,14 @@ or without, and corrects its faults. It reads the questions of the templates `ti
 their form, so everything around it works as with real models.
 """
 
+import json
 import random
 import re
 
 from ...policies.engines.engine import Request, Sampling
 from ...stores.chat_markers import WORD_JOINER
 from .human import exercise_of
-from .lessons import critique_text
-from .nouns import opened
+from .nouns import PerfectVerdict, opened
 
 SHOWN = re.compile(
     r"\[Instruction\] (?P<instruction>.*?)\n\[Answer\] (?P<answer>.*?)\n"
@@ -39,3 +39,9 @@ def teacher(request: Request, sampling: Sampling) -> str:  # noqa: ARG001 (no ch
         return critique_text(verdict)
     rng = random.Random(f"tiny teacher {request.seed}")
     return answer if verdict.good else opened(exercise, exercise.mend(answer), rng)
+
+
+def critique_text(verdict: PerfectVerdict) -> str:
+    """Return a critique: one remark a line, then the dictionary of ratings."""
+    remarks = [f"{r.aspect}: {r.comment} {r.mark}" for r in verdict.remarks]
+    return "\n".join([*remarks, json.dumps({r.aspect: r.mark for r in verdict.remarks})])

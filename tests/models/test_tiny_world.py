@@ -50,7 +50,7 @@ def test_shipped_models_load() -> None:
 
 @pytest.mark.slow
 def test_shortened_build(tmp_path: Path) -> None:
-    from lpfloop.loop.tiny.build import build
+    from build_tiny import build
 
     report = build(tmp_path, seed=3, scale=0.001)
     assert report.bytes <= LARGEST

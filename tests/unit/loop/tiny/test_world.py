@@ -4,13 +4,10 @@ import random
 from collections.abc import Iterator
 
 import pytest
+from tiny_lessons import judgement, lesson
 
 from lpfloop.critics.checks import fulfils
 from lpfloop.loop.tiny.instructions import Instruction
-from lpfloop.loop.tiny.lessons import (
-    judgement,
-    lesson,
-)
 from lpfloop.loop.tiny.nouns import (
     TinyPrompt,
     opened,

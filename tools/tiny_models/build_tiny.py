@@ -1,6 +1,9 @@
-# pyright: basic
-"""The recipe behind `lpfloop tiny build`: tokenizer, M_0, reward model, measures, card."""
+"""Trains the tiny world's models from scratch: tokenizer, M_0, reward model, measures, card.
 
+python tools/tiny_models/build_tiny.py OUT --seed 7
+"""
+
+import argparse
 import copy
 import dataclasses
 import json
@@ -10,12 +13,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
-from .measuring import Measurements, measure
-from .nouns import TASKS
-from .people import MISREMEMBERED
-from .tokens import train_tokenizer
-from .training_loops import BATCH, LoopProgress, train_policy, train_reward
-from .world import SEED, prompts
+from tiny_measures import Measurements, measure
+from tiny_tokens import train_tokenizer
+from tiny_training import BATCH, LoopProgress, train_policy, train_reward
+
+from lpfloop.loop.tiny.nouns import TASKS
+from lpfloop.loop.tiny.people import MISREMEMBERED
+from lpfloop.loop.tiny.world import SEED, prompts
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerFast
@@ -141,9 +145,9 @@ def card(report: BuildReport) -> str:
     numbers |= {"policy": "policy", "reward": "reward"}
     return f"""# The tiny world's models
 
-Two small Llama-architecture models, trained from scratch by `lpfloop tiny build`
-(`loop/tiny/build.py`) on text that `loop/tiny` generates. They are made to show a feedback loop at
-work in minutes on two CPU cores and are of no other use. They were trained in float32 and are
+Two small Llama-architecture models, trained from scratch by
+`tools/tiny_models/build_tiny.py` on text that `loop/tiny` generates. They are made to show a
+feedback loop at work in minutes on two CPU cores and are of no other use. They were trained in float32 and are
 stored in float16: load them with `dtype=float32`.
 
 - `policy/`: M_0, {report.policy_parameters:,} parameters. It answers, criticises (with and
@@ -173,3 +177,25 @@ Share of friendly openers: {m.friendly:.3f}. Share of critiques that end in a di
 {json.dumps(numbers, indent=2)}
 ```
 """
+
+
+def watch(progress: LoopProgress) -> None:
+    """Print the loss after every 50 steps."""
+    if progress.step % 50 == 0 or progress.step == progress.steps:
+        print(f"{progress.stage} {progress.step}/{progress.steps}  loss {progress.loss:.3f}")
+
+
+def main() -> None:
+    """Build the models into a new folder, and print their card."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("output", type=Path)
+    parser.add_argument("--seed", type=int, default=SEED)
+    parser.add_argument("--share", type=float, default=1.0, help="share of the training steps")
+    asked = parser.parse_args()
+    asked.output.mkdir(parents=True)
+    build(asked.output, seed=asked.seed, scale=asked.share, watch=watch)
+    print((asked.output / CARD).read_text())
+
+
+if __name__ == "__main__":
+    main()

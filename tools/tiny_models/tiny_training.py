@@ -1,4 +1,3 @@
-# pyright: basic
 """Plain training loops for the tiny models: from scratch, on the CPU, in minutes.
 
 TRL trains everywhere else; here one pass over endless lessons, batched by length, is faster.
@@ -9,8 +8,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from .lessons import Judgement, Lesson, drill, judgement, lesson
-from .tokens import chat
+from tiny_lessons import Judgement, Lesson, drill, judgement, lesson
+from tiny_tokens import chat
 
 if TYPE_CHECKING:
     import torch

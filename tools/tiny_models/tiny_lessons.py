@@ -5,26 +5,26 @@ critique, without and with the reference; an answer with its critique, and the r
 user turns are rendered through the same template files that the loop uses.
 """
 
-import json
 import math
 import random
 from dataclasses import dataclass
 from functools import cache
-from pathlib import Path
+from importlib.resources import files
 from typing import Literal
 
-from ...critics.templating import render
-from .arithmetic import ASPECT as LOGIC
-from .arithmetic import LARGEST
-from .instructions import PEOPLE, TOWNS, WORDS
-from .nouns import FRIENDLY, TASKS, Exercise, PerfectVerdict, Task, opened
-from .people import ASPECT as FACTUALITY
-from .people import FIRST_NAMES, PLACES, SURNAMES, TEACHERS, TRADES, Biography
-from .world import draw
+from lpfloop.critics.templating import render
+from lpfloop.loop.tiny.arithmetic import ASPECT as LOGIC
+from lpfloop.loop.tiny.arithmetic import LARGEST
+from lpfloop.loop.tiny.instructions import PEOPLE, TOWNS, WORDS
+from lpfloop.loop.tiny.nouns import FRIENDLY, TASKS, Exercise, Task, opened
+from lpfloop.loop.tiny.people import ASPECT as FACTUALITY
+from lpfloop.loop.tiny.people import FIRST_NAMES, PLACES, SURNAMES, TEACHERS, TRADES, Biography
+from lpfloop.loop.tiny.teacher import critique_text
+from lpfloop.loop.tiny.world import draw
 
 LessonKind = Literal["answer", "critique", "critique with reference", "reflection", "drill"]
 
-TEMPLATES = Path(__file__).parents[2] / "critics" / "templates" / "tiny"
+TEMPLATES = files("lpfloop") / "critics" / "templates" / "tiny"
 ASPECTS: dict[Task, str] = {"math": LOGIC, "facts": FACTUALITY}
 
 MIX: dict[Task, dict[LessonKind, float]] = {
@@ -93,12 +93,6 @@ def reflection_prompt(exercise: Exercise, answer: str, feedback: str) -> str:
     """Render the policy's prompt to refine `answer`."""
     values = {"instruction": exercise.text, "answer": answer, "feedback": feedback}
     return render(template("reflection"), values)
-
-
-def critique_text(verdict: PerfectVerdict) -> str:
-    """Return a critique: one remark a line, then the dictionary of ratings."""
-    remarks = [f"{r.aspect}: {r.comment} {r.mark}" for r in verdict.remarks]
-    return "\n".join([*remarks, json.dumps({r.aspect: r.mark for r in verdict.remarks})])
 
 
 def demonstration(exercise: Exercise, rng: random.Random) -> str:

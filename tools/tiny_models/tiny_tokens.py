@@ -1,11 +1,11 @@
-# pyright: basic
 """The tiny model's own tokenizer and chat template."""
 
 import random
 from typing import TYPE_CHECKING
 
-from .instructions import WORDS
-from .lessons import COPIED, lesson
+from tiny_lessons import COPIED, lesson
+
+from lpfloop.loop.tiny.instructions import WORDS
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerFast

@@ -1,4 +1,3 @@
-# pyright: basic
 """The abilities of the built models, measured on held-out prompts for the model card."""
 
 import random
@@ -7,11 +6,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, cast
 
-from .lessons import Judgement, critique_prompt, judgement, reflection_prompt
-from .nouns import DRY, FRIENDLY, TASKS, Exercise, TinyPrompt, opener
-from .people import Biography
-from .tokens import END, chat
-from .training_loops import score
+from tiny_lessons import Judgement, critique_prompt, judgement, reflection_prompt
+from tiny_tokens import END, chat
+from tiny_training import score
+
+from lpfloop.loop.tiny.nouns import DRY, FRIENDLY, TASKS, Exercise, TinyPrompt, opener
+from lpfloop.loop.tiny.people import Biography
 
 if TYPE_CHECKING:
     from transformers import (

@@ -147,8 +147,8 @@ def card(report: BuildReport) -> str:
 
 Two small Llama-architecture models, trained from scratch by
 `tools/tiny_models/build_tiny.py` on text that `loop/tiny` generates. They are made to show a
-feedback loop at work in minutes on two CPU cores and are of no other use. They were trained in float32 and are
-stored in float16: load them with `dtype=float32`.
+feedback loop at work in minutes on two CPU cores and are of no other use. They were trained in
+float32 and are stored in float16: load them with `dtype=float32`.
 
 - `policy/`: M_0, {report.policy_parameters:,} parameters. It answers, criticises (with and
   without a reference) and refines. Its demonstrations were of mixed quality: it can do the work,

@@ -9,8 +9,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from lpfloop.loop.data.files import InputError, placed_rows
-from lpfloop.loop.data.parquet_pages import UNPACKED
 from lpfloop.loop.data.prompts import read_prompts
+from lpfloop.loop.data.table_files import UNPACKED
 
 LONGER = "b" * 2**19
 

@@ -269,12 +269,8 @@ def as_json(items: list[str]) -> str:
     return json.dumps({"name": items[0], "age": int(items[1]), "town": items[2]})
 
 
-def _words(rng: random.Random) -> tuple[str, ...]:
-    return tuple(rng.sample(WORDS, rng.choice((3, 4))))
-
-
-def _many_words(rng: random.Random) -> tuple[str, ...]:
-    return tuple(rng.sample(WORDS, rng.choice((2, 3, 4, 5, 6))))
+def _words(rng: random.Random, *counts: int) -> tuple[str, ...]:
+    return tuple(rng.sample(WORDS, rng.choice(counts or (3, 4))))
 
 
 def _numbers(rng: random.Random) -> tuple[str, ...]:
@@ -285,66 +281,44 @@ def _person(rng: random.Random) -> tuple[str, ...]:
     return rng.choice(PEOPLE), str(rng.randint(12, 79)), rng.choice(TOWNS)
 
 
-def _greeter(rng: random.Random) -> tuple[str, ...]:
-    return rng.choice(PEOPLE), str(rng.randint(12, 79)), rng.choice(TOWNS)
-
-
-def _word_and_limit(rng: random.Random) -> tuple[str, ...]:
-    return rng.choice(WORDS), str(rng.randint(7, 12))
-
-
-def _word_and_count(rng: random.Random) -> tuple[str, ...]:
-    return rng.choice(WORDS), str(rng.randint(4, 9))
+def _word_and_number(rng: random.Random, low: int, high: int) -> tuple[str, ...]:
+    return rng.choice(WORDS), str(rng.randint(low, high))
 
 
 FAMILIES: dict[str, tuple[Draw, tuple[tuple[str, float], ...]]] = {
-    "reverse": (
-        _words,
-        (("Reverse the order: {words}.", 0.35), ("Write backwards: {words}.", 0.6)),
-    ),
-    "numbers": (
-        _numbers,
-        (("Sort these numbers: {words}.", 0.6), ("Smallest first, please: {words}.", 0.3)),
-    ),
-    "alphabet": (
-        _words,
-        (("Sort by letter: {words}.", 0.6), ("Put in alphabetical order: {words}.", 0.25)),
-    ),
-    "count": (
-        _many_words,
-        (("How many words are here: {words}?", 0.6), ("Count the words: {words}.", 0.3)),
-    ),
-    "json": (
-        _person,
-        (
-            ("Answer as JSON: {word} is {number} and lives in {town}.", 0.25),
-            ("{word}, {number} years old, of {town}. Give me JSON.", 0.6),
-        ),
-    ),
-    "identity": (
-        _greeter,
-        (
-            ("I am {word}, {number}, from {town}. Who are you?", 0.3),
-            ("My name is {word}, I am {number}, I live in {town}. And you?", 0.15),
-            ("{word} here, {number}, of {town}. Are you human?", 0.55),
-        ),
-    ),
-    "brief": (
-        _word_and_limit,
-        (
-            ("In at most {number} words: what about {word}?", 0.3),
-            ("Say something on {word} in {number} words or fewer.", 0.6),
-        ),
-    ),
-    "repeat": (
-        _word_and_count,
-        (("Write {word} {number} times.", 0.3), ("Repeat {word}, {number} times.", 0.6)),
-    ),
-    "capitals": (
-        _words,
-        (("In capitals: {words}.", 0.35), ("Shout these words: {words}.", 0.6)),
-    ),
-}
+    "reverse": (_words, (
+        ("Reverse the order: {words}.", 0.35), ("Write backwards: {words}.", 0.6),
+    )),
+    "numbers": (_numbers, (
+        ("Sort these numbers: {words}.", 0.6), ("Smallest first, please: {words}.", 0.3),
+    )),
+    "alphabet": (_words, (
+        ("Sort by letter: {words}.", 0.6), ("Put in alphabetical order: {words}.", 0.25),
+    )),
+    "count": (lambda rng: _words(rng, 2, 3, 4, 5, 6), (
+        ("How many words are here: {words}?", 0.6), ("Count the words: {words}.", 0.3),
+    )),
+    "json": (_person, (
+        ("Answer as JSON: {word} is {number} and lives in {town}.", 0.25),
+        ("{word}, {number} years old, of {town}. Give me JSON.", 0.6),
+    )),
+    "identity": (_person, (
+        ("I am {word}, {number}, from {town}. Who are you?", 0.3),
+        ("My name is {word}, I am {number}, I live in {town}. And you?", 0.15),
+        ("{word} here, {number}, of {town}. Are you human?", 0.55),
+    )),
+    "brief": (lambda rng: _word_and_number(rng, 7, 12), (
+        ("In at most {number} words: what about {word}?", 0.3),
+        ("Say something on {word} in {number} words or fewer.", 0.6),
+    )),
+    "repeat": (lambda rng: _word_and_number(rng, 4, 9), (
+        ("Write {word} {number} times.", 0.3), ("Repeat {word}, {number} times.", 0.6),
+    )),
+    "capitals": (_words, (
+        ("In capitals: {words}.", 0.35), ("Shout these words: {words}.", 0.6),
+    )),
+}  # fmt: skip
+"""How each family draws its items, and its wordings with the share of careful demonstrations."""
 
 
 def instruction(rng: random.Random, *, out: bool, family: str | None = None) -> Instruction:

@@ -37,7 +37,6 @@ from .model_commands import model
 from .operate_commands import ctl, pause, status, stop, watch
 from .plan_commands import preview
 from .prepare_commands import prepare
-from .principle_commands import principles
 from .query_commands import sql
 from .report_commands import report
 from .reward_commands import reward_check
@@ -160,7 +159,6 @@ PANELS: Mapping[str, Mapping[str, Command | CommandGroup]] = {
                 "diff": diff_configs,
                 "schema": schema,
                 "variants": variants,
-                "principles": principles,
             },
         ),
         "lake": CommandGroup(

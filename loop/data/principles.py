@@ -4,12 +4,11 @@ An aspect's texts are a list in a YAML file. A mix names, for each source of pro
 the aspects; your mix may add aspects, whose files are named by `texts`.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, cast
 
-import yaml
 from pydantic import Field, ValidationError
 
 from ...configs.likely_names import meant
@@ -21,8 +20,6 @@ from ...stores.keys import Json, digest
 HERE = Path(__file__).parent
 TEXTS, MIXES = HERE / "principles", HERE / "mixes"
 NO_PRINCIPLES = "none"
-LINE = 120
-"""The longest line of a written file, in characters."""
 ROUNDING = 1e-6
 """How far the sum of shares may be from 1."""
 
@@ -117,11 +114,6 @@ def read_texts(path: Path) -> tuple[str, ...]:
         if text in texts[:number]:
             raise ConfigError(f"{path}: the principle {text[:60]!r} appears twice")
     return tuple(texts)
-
-
-def as_yaml(texts: Sequence[str]) -> str:
-    """Return principles as the text of a file of them."""
-    return yaml.safe_dump(list(texts), allow_unicode=True, width=LINE)
 
 
 def load_mix(name_or_path: str) -> Mix | None:

@@ -4,7 +4,7 @@ from ...configs.recipes import CritiqueModel
 from ...stores.records import Checkpoint
 from ..run.iteration import Iteration
 from ..stages.critique import critique
-from ..stages.critique_sft import demonstrate_critiques
+from ..stages.lessons import demonstrate_critiques
 from ..stages.sample import sample
 from ..stages.train import train
 

@@ -4,11 +4,16 @@ from ...configs.recipes import ReflectiveSFT
 from ...stores.records import Checkpoint
 from ..run.iteration import Iteration
 from ..stages.critique import critique, critique_unverifiable
-from ..stages.critique_sft import CRITIQUED, CRITIQUED_WITH_REFERENCE, demonstrate_critiques
 from ..stages.data_mixture import weigh
 from ..stages.human_sft import PEOPLE, demonstrations
+from ..stages.lessons import (
+    CRITIQUED,
+    CRITIQUED_WITH_REFERENCE,
+    REFLECTED,
+    demonstrate_critiques,
+    demonstrate_reflections,
+)
 from ..stages.refine import revise
-from ..stages.reflection_lessons import REFLECTED, demonstrate_reflections
 from ..stages.sample import sample
 from ..stages.train import train
 from ..stages.verify_candidates import verify

@@ -5,7 +5,7 @@ from ...stores.records import Checkpoint
 from ..run.iteration import Iteration
 from ..stages.complete import complete
 from ..stages.grade import grade_overall
-from ..stages.grade_sft import demonstrate_grades
+from ..stages.lessons import demonstrate_grades
 from ..stages.train import train
 
 PAPER = "UltraFeedback (Cui et al., 2024)"

@@ -4,23 +4,19 @@ The files have any imported format with a preference between two answers. Each r
 external candidates; of several votes on the same two answers the majority decides. A pair is
 skipped and counted if its prompt is in a measured split of the run, if it is undecided, if a side
 is empty, if both sides are equal, or if an earlier row has it. A pair is also undecided if both
-scores are given and the chosen answer's is not higher. If fewer pairs are wanted, each file's are
-drawn at random from the remaining ones.
+scores are given and the chosen answer's is not higher.
 """
 
-import random
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import islice
 from pathlib import Path
-from typing import Literal
 
 from ...configs.recipes import Graded
 from ...configs.schema import RunConfig
 from ...configs.section import Place
-from ...stores.keys import Json, derive_seed, digest
+from ...stores.keys import Json, digest
 from ...stores.records import Candidate, Message, Pair, Preference, Prompt, Receipt
-from ...stores.schemas import TABLES
 from ...stores.schemas import Row as StoredRow
 from ..data.field_names import in_known_case
 from ..data.file_row import UnusedFields
@@ -44,9 +40,6 @@ from ..run.reporter import UnitStats
 from ..run.run import Verb, Work
 from ..run.stage import Stage
 from .balance_length import balanced
-
-PairCount = int | Literal["all", "equal"]
-"""How many pairs of a file are trained on: a number, all, or as many as the run's."""
 
 TAKE_MIXED = Verb("mixed")
 MIX = "mix"
@@ -93,37 +86,30 @@ def mix_fingerprint(config: RunConfig) -> Mapping[str, Json]:
     return {MIX: mix_digests(files)} if files else {}
 
 
-def mixed(
-    it: Iteration, pairs: Rows[Pair], names: Sequence[Place], *, count: PairCount = "all"
-) -> Rows[Pair]:
+def mixed(it: Iteration, pairs: Rows[Pair], names: Sequence[Place]) -> Rows[Pair]:
     """Return the run's pairs together with the files' pairs; without files, the same handle.
 
-    `count` pairs of each file are taken: all, a number, or as many as the run has (equal). They are
-    spread over as many chunks as the run's pairs have.
+    The files' pairs are spread over as many chunks as the run's pairs have.
     """
     it.require(Graded, "mixed")
     files = [Path(name) for name in names]
     if not files:
         return pairs
-    drawn: dict[str, Json] = {} if count == "all" else {"count": count}
     pending = Work(
         verb=TAKE_MIXED,
         params={
             "files": mix_digests(files),
             "read_as": [[name, FORMATS[name].semantics] for name in map(detected, files)],
             **beside_params(it),
-            **drawn,
         },
         upstream=(),
         reads=lambda: [(f"{chunk}/{pairs.chunks}",) for chunk in range(pairs.chunks)],
     )
-    if count == "equal":
-        pending = _reading_all(it.work(TAKE_MIXED, pending.params, pairs))
 
     def pay(stage: Stage) -> None:
         # Not `Run.make`: the rows that a chunk takes from the files depend on the chunks before it.
         units = {unit.chunk: unit for unit in stage.pending}
-        taking = replace(Taking.beside(it), drawn=_drawn(it, files, _most(it, pairs, count)))
+        taking = Taking.beside(it)
         for chunk, made in enumerate(in_chunks(files, it.number, pairs.chunks)):
             stage.flow.admit()
             tables = taking.take(made)
@@ -132,43 +118,6 @@ def mixed(
 
     planned = it.run.run_stage(it.number, "mixed", pending, pay)
     return pairs + balanced(it, Rows(row_type=Pair, stages=(planned,)))
-
-
-def _reading_all(work: Work) -> Work:
-    """Return work of which each unit depends on all that any of them reads."""
-
-    def reads() -> list[tuple[str, ...]]:
-        chunks = work.reads()
-        every = digest([list(keys) for keys in chunks])
-        return [(every, str(chunk)) for chunk in range(len(chunks))]
-
-    return replace(work, reads=reads)
-
-
-def _most(it: Iteration, pairs: Rows[Pair], count: PairCount) -> int | None:
-    """Return how many pairs of a file are taken at the most; None for all."""
-    if count == "equal":
-        it.run.flow.settle(*pairs.stages)
-        journal, table = it.run.store.journal, TABLES[Pair]
-        return sum(journal.count(s.iteration, s.stage, table) for s in pairs.stages)
-    return None if count == "all" else count
-
-
-def _drawn(it: Iteration, files: Sequence[Path], most: int | None) -> frozenset[str] | None:
-    """Return the ids of pairs that are drawn from the files, `most` of each; None for all."""
-    if most is None:
-        return None
-    taking, found = Taking.beside(it), set[str]()
-    for number, path in enumerate(files):
-        kept = [
-            pair.pair_id
-            for made in comparisons(path, it.number)
-            for pair in taking.take([made])[Pair]
-            if isinstance(pair, Pair)
-        ]
-        seed = derive_seed(it.run.config.seed, "mix", it.number, number)
-        found.update(random.Random(seed).sample(kept, min(most, len(kept))))
-    return frozenset(found)
 
 
 def beside_params(it: Iteration) -> dict[str, Json]:
@@ -190,7 +139,7 @@ class Taking:
     `known` are the ids of the run's prompts, `measuring` the fate of rows about the prompts by
     which the run is measured. With `votes`, votes are taken instead of pairs: a row is a duplicate
     only if all of its votes are, its pair need not be decided, and prompts that the row itself
-    marks as held out are skipped, too. `drawn` are the ids of the pairs to take, None for all.
+    marks as held out are skipped, too.
     """
 
     iteration: int
@@ -198,7 +147,6 @@ class Taking:
     measuring: Mapping[tuple[Message, ...], str]
     votes: bool = False
     called: str = MIX
-    drawn: frozenset[str] | None = None
     _seen: set[tuple[type[StoredRow], str]] = field(
         default_factory=set[tuple[type[StoredRow], str]], init=False
     )
@@ -241,8 +189,7 @@ class Taking:
         told = [row for row in rows if self.votes and isinstance(row, Preference)] or [pair]
         if all((type(row), identity_of(row)) in self._seen for row in told):
             return "repeated", pair.pair_id
-        taken = self.drawn is None or pair.pair_id in self.drawn
-        return (KEPT if taken else "not_drawn"), pair.pair_id
+        return KEPT, pair.pair_id
 
     def _is_new(self, row: StoredRow) -> bool:
         key = type(row), identity_of(row)

@@ -12,7 +12,7 @@ from lpfloop.configs.schema import GradingConfig
 from lpfloop.critics.grading.grader import Grader
 from lpfloop.loop.daemon.job import Job
 from lpfloop.loop.daemon.loop import run_loop
-from lpfloop.loop.data.critique_lessons import GRADED_CRITIQUE
+from lpfloop.loop.data.lessons import GRADED_CRITIQUE
 from lpfloop.loop.lake.derive.derivation_request import DerivationRequest
 from lpfloop.loop.lake.derive.rebuild_pairs import rebuild_pairs
 from lpfloop.loop.lake.imports.import_files import Import, import_files

@@ -14,14 +14,12 @@ from ....configs.load import stored_config
 from ....configs.schema import GradingConfig
 from ....critics.grading.grader import Grader
 from ....stores.derived import DerivedError, Draft
-from ....stores.frames import as_arrow, frame_rows
+from ....stores.frames import frame_rows
 from ....stores.keys import Json
 from ....stores.lake import RunReader
 from ....stores.records import Candidate, Demonstration, Grade, Prompt
 from ....stores.schemas import TABLES
-from ...data.critique_lessons import GRADED_CRITIQUE, Lessons, graded_lessons, lesson_yields
-from ...data.receipts import receipts
-from ...data.training_rows import Origin
+from ...data.lessons import GRADED_CRITIQUE, Lessons, graded_lessons
 from ...run.outcomes import NothingToTrainOn
 from .derivation_request import DerivationRequest
 from .graded_blocks import graded_iterations, grading_stages, require_grades
@@ -61,11 +59,9 @@ class OverallCritiques:
         """
         found = dict[str, int]()
         for number in self.iterations:
-            by = Origin(rule=GRADED_CRITIQUE, iteration=number)
             for candidates, made in self._lessons(number):
-                draft.add(TABLES[Demonstration], made.rows)
-                draft.add("yields", as_arrow(lesson_yields(candidates, made.rows, by)))
-                draft.add("receipts", receipts(number, GRADED_CRITIQUE, "candidates", made.fates))
+                for row_type, rows in made.tables(candidates).items():
+                    draft.add(TABLES[row_type], rows)
                 for fate, ids in made.fates.items():
                     found[fate] = found.get(fate, 0) + len(ids)
         if not draft.rows.get(TABLES[Demonstration]):

@@ -29,8 +29,8 @@ from ...data.binarize import (
     binarisation_receipts,
     binarised_pairs,
 )
-from ...data.critique_lessons import GRADED_CRITIQUE
 from ...data.judged_candidates import READ, Deciding, verdicts
+from ...data.lessons import GRADED_CRITIQUE
 from ...data.pairs import (
     BY_REWARD,
     DERIVE,

@@ -7,7 +7,7 @@ from rows import CANDIDATE, CRITIQUE
 from lpfloop.configs.load import load_config
 from lpfloop.critics.feedback import FeedbackCritic
 from lpfloop.loop.data.receipts import KEPT
-from lpfloop.loop.stages.critique_sft import UNREADABLE, lessons
+from lpfloop.loop.stages.lessons import UNREADABLE, critique_lessons
 from lpfloop.stores.records import AspectRating, Candidate, Critique, Message, Prompt
 
 CRITIC = FeedbackCritic.from_config(load_config("tiny", "rlrf", (), {}).critic)
@@ -48,7 +48,7 @@ def test_lesson_prompt_equals_critic_prompt():
         critique("c", "All is well."),
         critique("d", said),
     ]
-    made = lessons(CRITIC, {"p": PROMPT}, drafts, given, 1)
+    made = critique_lessons(CRITIC, {"p": PROMPT}, drafts, given, 1)
     assert made.fates == {KEPT: ["a", "d"], "no_dictionary": ["b"], UNREADABLE: ["c"]}
     first, second = made.rows
     assert first.prompt == CRITIC.ask(PROMPT, "Okay. It is a.").messages

@@ -11,8 +11,7 @@ from ...stores.schemas import RowsByType
 from ..run.handles import Prompts, Rows
 from ..run.iteration import Iteration
 from ..run.run import Verb
-from ..stages.extract_claims import break_up
-from ..stages.judge_claims import judge_claims
+from ..stages.claims import break_up, judge_claims
 from .metrics import Clusters, clustered_params, summarise
 
 MEASURE_FACTS = Verb("measure_facts")

@@ -8,7 +8,7 @@ from ...configs.own_function import names_function
 from ...policies.engines.engine import ScoreRequest
 from ...stores.journal_reader import Unit
 from ...stores.keys import Json
-from ...stores.records import SCORED, Candidate, Message, Prompt, Reward, RewardModel
+from ...stores.records import SCORED, Candidate, Message, Reward, RewardModel
 from ..run.device_placement import MAIN_THREAD, Places
 from ..run.engine_client import ScorerClient
 from ..run.handles import Rows
@@ -18,6 +18,7 @@ from ..run.reporter import UnitStats
 from ..run.request_dispatcher import RequestDispatcher
 from ..run.run import Run, Verb
 from ..run.stage import Stage
+from .single_request import SingleRequest
 
 REWARD = Verb("reward")
 OVERLONG = "overlong"
@@ -44,34 +45,7 @@ def reward(
     return Rows(row_type=Reward, stages=(planned,))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _RewardInquiry:
-    """A candidate and its score by the reward model."""
-
-    candidate: Candidate
-    messages: tuple[Message, ...]
-    prompt: Prompt
-    ended: bool
-    score: float | None = None
-    attempts: int = 0
-
-    @property
-    def settled(self) -> bool:
-        """Whether it was scored; a conversation that is too long is not retried."""
-        return self.attempts > 0
-
-    def request(self) -> ScoreRequest:
-        """Return the conversation to score."""
-        return ScoreRequest(
-            request_id=self.candidate.candidate_id,
-            messages=self.messages,
-            prompt=self.prompt,
-            ended=self.ended,
-        )
-
-    def heard(self, answer: float | None) -> "Sequence[_RewardInquiry]":
-        """Return it with its score."""
-        return [replace(self, score=answer, attempts=1)]
+Scored = SingleRequest[Candidate, ScoreRequest, float]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -118,8 +92,8 @@ class Scoring:
             return
         folder = self.run.reward_folder(self.model) if self.model else None
 
-        def commit(unit: Unit, scored: Sequence[_RewardInquiry], cost: UnitStats) -> None:
-            rows = [self._row(s.candidate, s.score) for s in scored]
+        def commit(unit: Unit, scored: Sequence[Scored], cost: UnitStats) -> None:
+            rows = [self._row(s.subject, s.answer) for s in scored]
             unscored = sum(row.score is None for row in rows)
             stage.commit(unit, {Reward: rows}, replace(cost, rows=len(rows), unscored=unscored))
 
@@ -135,11 +109,16 @@ class Scoring:
             rows = [self._row(candidate, None) for candidate in work(unit)]
             stage.commit(unit, {Reward: rows}, UnitStats(rows=len(rows)))
 
-    def _scored(self, candidate: Candidate) -> "_RewardInquiry":
+    def _scored(self, candidate: Candidate) -> Scored:
         prompt = self.run.prompts[candidate.prompt_id]
         messages = (*prompt.messages, Message(role="assistant", content=candidate.text))
-        ended = candidate.finish_reason == "stop"
-        return _RewardInquiry(candidate=candidate, messages=messages, prompt=prompt, ended=ended)
+        request = ScoreRequest(
+            request_id=candidate.candidate_id,
+            messages=messages,
+            prompt=prompt,
+            ended=candidate.finish_reason == "stop",
+        )
+        return SingleRequest(subject=candidate, sent=request)
 
     def _row(self, candidate: Candidate, score: float | None) -> Reward:
         own = self.model is None and names_function(self.run.config.reward.model)

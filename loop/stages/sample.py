@@ -19,6 +19,7 @@ from ..run.reporter import UnitStats
 from ..run.request_dispatcher import RequestDispatcher
 from ..run.run import Run, Verb, Work
 from ..run.stage import Stage
+from .single_request import SingleRequest
 
 SAMPLE = Verb("sample")
 CUT_IN_THOUGHT = (
@@ -130,31 +131,7 @@ def draws(
     ]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _DrawInquiry:
-    """A draw and its completion; `control` is put before the user's text."""
-
-    draw: Draw
-    control: str
-    completion: Completion | None = None
-    attempts: int = 0
-
-    @property
-    def settled(self) -> bool:
-        """Whether it was drawn; a failed draw is not repeated."""
-        return self.completion is not None
-
-    def request(self) -> Request:
-        """Return the request, under the draw's id and seed."""
-        return Request(
-            request_id=self.draw.candidate_id,
-            messages=conditioned(self.draw.messages, self.control),
-            seed=self.draw.seed,
-        )
-
-    def heard(self, answer: Completion) -> "Sequence[_DrawInquiry]":
-        """Return it with its completion."""
-        return [replace(self, completion=answer, attempts=1)]
+Drawing = SingleRequest[Draw, Request, Completion]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -182,17 +159,20 @@ class CandidateDrawing:
 
         ends = Counter[str]()
 
-        def commit(unit: Unit, drawn: Sequence[_DrawInquiry], cost: UnitStats) -> None:
-            rows = [self._row(d.draw, d.completion) for d in drawn if d.completion is not None]
+        def asked(draw: Draw) -> Drawing:
+            messages = conditioned(draw.messages, self.policy.control)
+            request = Request(request_id=draw.candidate_id, messages=messages, seed=draw.seed)
+            return SingleRequest(subject=draw, sent=request)
+
+        def commit(unit: Unit, drawn: Sequence[Drawing], cost: UnitStats) -> None:
+            rows = [self._row(d.subject, d.answer) for d in drawn if d.answer is not None]
             ends.update(row.finish_reason for row in rows)
             stage.commit(unit, {Candidate: rows}, replace(cost, rows=len(rows)))
 
         RequestDispatcher(
             run=self.run,
             line=line,
-            work=lambda unit: [
-                _DrawInquiry(draw=d, control=self.policy.control) for d in work(unit)
-            ],
+            work=lambda unit: list(map(asked, work(unit))),
             commit=commit,
         ).pay(stage)
         if cut := ends["truncated_thinking"]:

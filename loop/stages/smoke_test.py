@@ -29,11 +29,10 @@ from ..data.judged_candidates import VERIFIER
 from ..run.handles import Rows, chunked
 from ..run.iteration import Iteration
 from ..run.unread_replies import ReplyCount, UnreadRepliesError, shown
+from .claims import break_up, judge_claims
 from .compare import annotate
 from .critique import critique
-from .extract_claims import break_up
 from .grade import grade, grade_overall
-from .judge_claims import judge_claims
 from .reward import OVERLONG, reward
 from .sample import sample
 from .score_answers import score_answers

@@ -15,10 +15,9 @@ from .loop.stages.compare import annotate
 from .loop.stages.complete import complete
 from .loop.stages.critique import critique
 from .loop.stages.grade import grade, grade_overall
-from .loop.stages.group_rl import train_grpo, train_online_dpo, train_rloo
 from .loop.stages.human_sft import demonstrations
 from .loop.stages.mix import mixed
-from .loop.stages.online_rl import train_ppo
+from .loop.stages.online_rl import train_grpo, train_online_dpo, train_ppo, train_rloo
 from .loop.stages.pair import binarise, demonstrate, pair, unpair
 from .loop.stages.prefer import demonstrate_preferred, prefer
 from .loop.stages.refine import best, refine

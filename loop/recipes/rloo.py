@@ -3,7 +3,7 @@
 from ...configs.grouped_recipes import RLOO
 from ...stores.records import Checkpoint
 from ..run.iteration import Iteration
-from ..stages.group_rl import train_rloo
+from ..stages.online_rl import train_rloo
 from ..stages.variance_filter import varied
 from .trial_settings import TrialSettings, rates
 

@@ -1,5 +1,9 @@
 """Methods that sample while they train: their steps as units of a stage, then the checkpoint.
 
+PPO and Quark learn from a reward model. GRPO, RLOO and online DPO learn from groups of answers to a
+prompt, whose reward is a weighted sum of critic, verifier and reward model; critic and verifier
+judge in the middle of a step (`step_judges`).
+
 The trainer runs once for all steps, in a separate process that writes each step's rows to its work
 folder; here a step is committed as soon as the trainer reports it. A killed trainer resumes from
 its last checkpoint and repeats the steps after it. If sums are reproducible, as on the CPU, the
@@ -8,6 +12,7 @@ repeated steps are identical; otherwise a committed step keeps its first rows.
 
 from dataclasses import replace
 
+from ...configs.grouped_recipes import Grouped, RewardWeights
 from ...configs.recipes import Quark, Rewarded
 from ...policies.trainers.job import Method
 from ...stores.failpoints import reach
@@ -20,10 +25,11 @@ from ..run.stage import Stage
 from .online_steps import Steps, step_cost
 from .online_work import OnlineTraining
 from .publish import Publishing, report_training
-from .reference_reward import References, references
+from .reference_reward import references
 from .reward import reward
 from .sample import sample
 from .step_alarms import StepWatch, keep_alarms, numbers_of
+from .step_judges import StepJudges
 from .supervised_set import supervision
 
 ON_THE_WAY = "train:steps"
@@ -32,34 +38,68 @@ ON_THE_WAY = "train:steps"
 
 def train_ppo(it: Iteration, prompts: Prompts, model: RewardModel | None) -> Checkpoint:
     """M_t: the policy after PPO on these prompts against a reward model, a step a unit."""
-    return _optimise(it, "ppo", prompts, model)
+    return _by_model(it, "ppo", prompts, model)
 
 
 def train_quark(it: Iteration, prompts: Prompts, model: RewardModel | None) -> Checkpoint:
     """M_t: the policy after Quark on these prompts by a reward model, a step a unit."""
-    return _optimise(it, "quark", prompts, model)
+    return _by_model(it, "quark", prompts, model)
 
 
-def _optimise(
+def train_grpo(it: Iteration, prompts: Prompts, rewards: RewardWeights) -> Checkpoint:
+    """M_t: the policy after GRPO on groups of answers to these prompts, a step a unit."""
+    return _by_groups(it, "grpo", prompts, rewards)
+
+
+def train_rloo(it: Iteration, prompts: Prompts, rewards: RewardWeights) -> Checkpoint:
+    """M_t: the policy after REINFORCE against the mean of the other answers, a step a unit."""
+    return _by_groups(it, "rloo", prompts, rewards)
+
+
+def train_online_dpo(it: Iteration, prompts: Prompts, rewards: RewardWeights) -> Checkpoint:
+    """M_t: the policy after DPO on pairs of answers sampled during training, a step a unit."""
+    return _by_groups(it, "online_dpo", prompts, rewards)
+
+
+def _by_model(
     it: Iteration, method: Method, prompts: Prompts, model: RewardModel | None
 ) -> Checkpoint:
     """Train the policy online, after committing its references and its supervised set."""
     it.require(Quark if method == "quark" else Rewarded, f"train_{method}")
     training = OnlineTraining(it=it, method=method, prompts=prompts, reward=model)
     training.require_trainable()
-    relative = training.settings.reference_reward
-    found = _references(it, prompts, model) if relative else None
-    return trained_online(replace(training, references=found, supervision=supervision(it)))
+    found = None
+    if training.settings.reference_reward:
+        # r(x, y_ref), y_ref ~ M_0(x): the references of relative rewards.
+        first = replace(it, policy=it.run.models.initial)
+        answers = sample(first, prompts, n=1, label="sample:reference")
+        found = references(it, answers, reward(it, answers, by=model))
+    return _trained(replace(training, references=found, supervision=supervision(it)))
 
 
-def _references(it: Iteration, prompts: Prompts, model: RewardModel | None) -> References:
-    """r(x, y_ref), y_ref ~ M_0(x): the references of relative rewards."""
-    first = replace(it, policy=it.run.models.initial)
-    answers = sample(first, prompts, n=1, label="sample:reference")
-    return references(it, answers, reward(it, answers, by=model))
+def _by_groups(
+    it: Iteration, method: Method, prompts: Prompts, rewards: RewardWeights
+) -> Checkpoint:
+    """Train the policy on groups; if the verifier has a weight, on prompts that it can verify."""
+    it.require(Grouped, f"train_{method}")
+    asked = it.verifiable(prompts) if rewards.verifier else prompts
+    every, kept = (sum(map(len, of.chunks)) for of in (prompts, asked))
+    if kept < every:
+        it.run.reporter.note(
+            f"{every - kept:,} of {every:,} prompts are left out: recipe.rewards.verifier counts, "
+            "and the verifier cannot judge answers to them",
+            "warning",
+            code="W-LEFT-OUT",
+            iteration=it.number,
+            left_out=every - kept,
+        )
+    judges = StepJudges(it=it, rewards=rewards)
+    training = OnlineTraining(it=it, method=method, prompts=asked, reward=None, judges=judges)
+    training.require_trainable()
+    return _trained(replace(training, supervision=supervision(it)))
 
 
-def trained_online(training: OnlineTraining) -> Checkpoint:
+def _trained(training: OnlineTraining) -> Checkpoint:
     """Train the policy online, step by step, and publish it."""
     it, run = training.it, training.it.run
     run.flow.settle()

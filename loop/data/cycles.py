@@ -148,34 +148,28 @@ def _best_order(members: Sequence[int], arcs: Sequence[tuple[int, int]]) -> list
     Dynamic programming over sets: a set's cost is the least, over the member that comes last, of
     the others' cost plus the arcs from that member back to them.
     """
-    beaten = _layers(members, arcs)
+    size, place = 1 << len(members), {member: n for n, member in enumerate(members)}
+    beats = Counter(
+        (place[winner], place[loser]) for winner, loser in arcs if {winner, loser} <= {*members}
+    )
+    # The arcs from each member back to each set: those to the set without one, plus those to it.
+    back = [[0] * size for _ in members]
+    for member, cost in enumerate(back):
+        for chosen in range(1, size):
+            lowest = chosen & -chosen
+            cost[chosen] = cost[chosen ^ lowest] + beats[member, lowest.bit_length() - 1]
     fewest, last = [0], [-1]
-    for chosen in range(1, 1 << len(members)):
-        options = [
-            (fewest[others] + sum((layer & others).bit_count() for layer in beaten[member]), member)
-            for member in range(len(members))
-            if (others := chosen & ~(1 << member)) != chosen
-        ]
-        cost, member = min(options)
+    for chosen in range(1, size):
+        inside = (member for member in range(len(members)) if chosen >> member & 1)
+        rest = ((chosen & ~(1 << member), member) for member in inside)
+        cost, member = min(
+            (fewest[others] + back[member][others], member) for others, member in rest
+        )
         fewest.append(cost)
         last.append(member)
     order = list[int]()
-    left = (1 << len(members)) - 1
+    left = size - 1
     while left:
         order.append(members[last[left]])
         left &= ~(1 << last[left])
     return order[::-1]
-
-
-def _layers(members: Sequence[int], arcs: Sequence[tuple[int, int]]) -> list[list[int]]:
-    """Return, for each member, bit sets of the members that it beats at least 1, 2, ... times."""
-    bit = {member: 1 << place for place, member in enumerate(members)}
-    inside = Counter(arc for arc in arcs if arc[0] in bit and arc[1] in bit)
-    most = max(inside.values(), default=0)
-    return [
-        [
-            sum(bit[loser] for (winner, loser), n in inside.items() if winner == member and n >= k)
-            for k in range(1, most + 1)
-        ]
-        for member in members
-    ]

@@ -11,11 +11,10 @@ from functools import partial
 from itertools import pairwise
 from math import sqrt
 from statistics import fmean
+from typing import NamedTuple
 
-from ...stores.journal_reader import Unit
 from ...stores.keys import Json
 from ...stores.records import Alarm, Statistic
-from ...stores.schemas import RowsByType
 from ..lake.query.alarm_list import alarm_fields
 from ..run.handles import Planned
 from ..run.iteration import Iteration
@@ -43,8 +42,7 @@ Numbers = Mapping[str, float]
 """A step's numbers, by metric."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StepFinding:
+class StepFinding(NamedTuple):
     """A kind of alarm that a step raises: its number then, before, and the limit, in words."""
 
     kind: str
@@ -77,23 +75,23 @@ class StepWatch:
         self.history.append(numbers)
         found = [f for f in findings(self.history) if f.kind not in self._known]
         self._known |= {finding.kind for finding in found}
-        return [self._alarm(finding) for finding in found]
-
-    def _alarm(self, finding: StepFinding) -> Alarm:
         step = len(self.history)
-        return Alarm(
-            iteration=self.it.number,
-            checkpoint_id=self.it.policy.identity,
-            kind=finding.kind,
-            scope="all",
-            name=f"step {step}",
-            before=finding.before,
-            after=finding.after,
-            limit=finding.limit,
-            stops=False,
-            told=f"{self.method}, step {step} of {self.steps}: {finding.told}",
-            examples=(),
-        )
+        return [
+            Alarm(
+                iteration=self.it.number,
+                checkpoint_id=self.it.policy.identity,
+                kind=kind,
+                scope="all",
+                name=f"step {step}",
+                before=before,
+                after=after,
+                limit=limit,
+                stops=False,
+                told=f"{self.method}, step {step} of {self.steps}: {told}",
+                examples=(),
+            )
+            for kind, before, after, limit, told in found
+        ]
 
 
 def findings(history: Sequence[Numbers]) -> Iterator[StepFinding]:
@@ -101,58 +99,35 @@ def findings(history: Sequence[Numbers]) -> Iterator[StepFinding]:
     if len(history) <= WINDOW:
         return
     first, last = (_means(part) for part in (history[:WINDOW], history[-WINDOW:]))
-    kl, length = last.get(KL), last.get(LENGTH, 0.0)
-    if kl is not None and length and kl / length > MOST_KL:
-        yield StepFinding(
-            kind=KL,
-            before=first.get(KL, 0.0) / max(first.get(LENGTH, 0.0), 1.0),
-            after=kl / length,
-            limit=MOST_KL,
-            told=f"the KL to M_0 is {kl / length:.2f} nats a token (limit {MOST_KL:g})",
+    if KL in last and last.get(LENGTH):
+        before, kl = first.get(KL, 0.0) / max(first.get(LENGTH, 0.0), 1.0), last[KL] / last[LENGTH]
+        if kl > MOST_KL:
+            told = f"the KL to M_0 is {kl:.2f} nats a token (limit {MOST_KL:g})"
+            yield StepFinding(KL, before, kl, MOST_KL, told)
+    before, cut = first.get(CUT, 0.0), last.get(CUT, 0.0)
+    if cut > MOST_CUT and before <= MOST_CUT / 2:
+        told = (
+            f"{100 * cut:.0f} % of the answers are cut off, {100 * before:.0f} % in the first steps"
         )
-    cut = last.get(CUT, 0.0)
-    if cut > MOST_CUT and first.get(CUT, 0.0) <= MOST_CUT / 2:
-        yield StepFinding(
-            kind=CUT,
-            before=first.get(CUT, 0.0),
-            after=cut,
-            limit=MOST_CUT,
-            told=f"{100 * cut:.0f} % of the answers are cut off, "
-            f"{100 * first.get(CUT, 0.0):.0f} % in the first steps",
-        )
-    for kind, limit, more in (
-        (ENTROPY, LEAST_ENTROPY, False),
-        (LENGTH, MOST_LENGTH, True),
-    ):
-        before, after = first.get(kind), last.get(kind)
-        if before is None or after is None or before <= 0:
+        yield StepFinding(CUT, before, cut, MOST_CUT, told)
+    for kind, limit in ((ENTROPY, LEAST_ENTROPY), (LENGTH, MOST_LENGTH)):
+        if first.get(kind, 0.0) <= 0 or kind not in last:
             continue
-        share = after / before
-        if (share > limit) if more else (share < limit):
-            yield StepFinding(
-                kind=kind,
-                before=before,
-                after=after,
-                limit=limit * before,
-                told=f"the {kind} of answers is {share:.2f} times that of the first steps",
-            )
-    yield from _fallen_reward(history)
+        share = last[kind] / first[kind]
+        if share > limit if kind == LENGTH else share < limit:
+            told = f"the {kind} of answers is {share:.2f} times that of the first steps"
+            yield StepFinding(kind, first[kind], last[kind], limit * first[kind], told)
+    yield from _fallen_reward([numbers[REWARD] for numbers in history if REWARD in numbers])
 
 
-def _fallen_reward(history: Sequence[Numbers]) -> Iterator[StepFinding]:
-    rewards = [numbers[REWARD] for numbers in history if REWARD in numbers]
-    means = [fmean(rewards[at : at + WINDOW]) for at in range(len(rewards) - WINDOW + 1)]
+def _fallen_reward(rewards: Sequence[float]) -> Iterator[StepFinding]:
     if len(rewards) < 2 * WINDOW:
         return
+    means = [fmean(rewards[at : at + WINDOW]) for at in range(len(rewards) - WINDOW + 1)]
     best, risen = max(means), max(means) - means[0]
     if best - means[-1] > max(risen, BEYOND * _noise(rewards, WINDOW)):
-        yield StepFinding(
-            kind=REWARD,
-            before=best,
-            after=means[-1],
-            limit=best - risen,
-            told=f"the reward fell from {best:.3f} to {means[-1]:.3f}, by more than it had risen",
-        )
+        told = f"the reward fell from {best:.3f} to {means[-1]:.3f}, by more than it had risen"
+        yield StepFinding(REWARD, best, means[-1], best - risen, told)
 
 
 def _noise(rewards: Sequence[float], width: int) -> float:
@@ -179,17 +154,13 @@ def keep_alarms(it: Iteration, method: str, steps: Planned) -> None:
     alarms = [alarm for key in keys for alarm in watch.raised_by(numbers_of(it, key))]
     if not alarms:
         return
-
-    def make(_: Unit) -> RowsByType:
-        return {Alarm: alarms}
-
     work = Work(
         verb=WATCH_STEPS,
         params={"raised": [[alarm.kind, alarm.name] for alarm in alarms]},
         upstream=(steps.identity,),
         reads=lambda: [keys],
     )
-    it.run.make(it.number, STAGE, work, make)
+    it.run.make(it.number, STAGE, work, lambda _: {Alarm: alarms})
 
 
 def numbers_of(it: Iteration, key: str) -> Numbers:

@@ -19,7 +19,7 @@ from farm_figures import (
 from seed_lines import seed_line, told_at
 
 from lpfloop.loop.evaluation.assess import REWARD, TRUE_SCORE
-from lpfloop.loop.evaluation.panels import Lines
+from lpfloop.loop.evaluation.plots import Lines
 from lpfloop.loop.recipes import best_of_n
 from lpfloop.loop.studies.claims import PaperClaim, PaperFigure, SeedEstimate
 from lpfloop.loop.studies.evidence import Evidence

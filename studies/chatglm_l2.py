@@ -7,7 +7,7 @@ import polars as pl
 from farm_figures import reward_accuracy
 from seed_lines import seed_line
 
-from lpfloop.loop.evaluation.panels import Lines
+from lpfloop.loop.evaluation.plots import Lines
 from lpfloop.loop.lake.query.figures import NotMeasuredError
 from lpfloop.loop.recipes import chatglm_ppo
 from lpfloop.loop.studies.claims import PaperClaim, PaperFigure, SeedEstimate

@@ -16,7 +16,7 @@ from held_out_pairs import (
 from seed_lines import seed_line
 from talkative import talkative_rows
 
-from lpfloop.loop.evaluation.panels import Lines
+from lpfloop.loop.evaluation.plots import Lines
 from lpfloop.loop.recipes import chatglm_ppo
 from lpfloop.loop.studies.claims import PaperClaim, PaperFigure, SeedEstimate
 from lpfloop.loop.studies.evidence import Evidence

@@ -15,7 +15,7 @@ import polars as pl
 from alpacafarm_arms import SFT
 from seed_lines import plotted
 
-from lpfloop.loop.evaluation.panels import Intervals
+from lpfloop.loop.evaluation.plots import Intervals
 from lpfloop.loop.lake.query.figures import NotMeasuredError
 from lpfloop.loop.lake.query.forgetting import PASSED, PREFIX
 from lpfloop.loop.recipes import chatglm_ppo

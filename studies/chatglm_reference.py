@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import polars as pl
 from seed_lines import seed_line
 
-from lpfloop.loop.evaluation.panels import Lines, Series
+from lpfloop.loop.evaluation.plots import Lines, Series
 from lpfloop.loop.lake.query.figures import NotMeasuredError
 from lpfloop.loop.recipes import chatglm_ppo
 from lpfloop.loop.studies.claims import PaperClaim, PaperFigure, SeedEstimate

@@ -11,7 +11,7 @@ from measures import gain
 from seed_lines import seed_line
 
 from lpfloop.loop.evaluation.assess import REWARD
-from lpfloop.loop.evaluation.panels import Lines
+from lpfloop.loop.evaluation.plots import Lines
 from lpfloop.loop.recipes import chatglm_ppo
 from lpfloop.loop.stages.variance_filter import FEWEST
 from lpfloop.loop.studies.claims import PaperClaim, PaperFigure, SeedEstimate

@@ -7,7 +7,7 @@ from rlrf_arms import BETA_HIGH, BETA_LOW, DPO
 from rlrf_tables import models_by_task
 from seed_lines import seed_line
 
-from lpfloop.loop.evaluation.panels import Lines
+from lpfloop.loop.evaluation.plots import Lines
 from lpfloop.loop.recipes import rlrf
 from lpfloop.loop.studies.claims import PaperClaim, PaperFigure, SeedEstimate
 from lpfloop.loop.studies.evidence import Evidence

@@ -7,7 +7,7 @@ from measures import VERIFIED, margin_of_logs, pairs_a_prompt
 from rlrf_arms import COURSE, M, N
 from seed_lines import seed_line
 
-from lpfloop.loop.evaluation.panels import Lines
+from lpfloop.loop.evaluation.plots import Lines
 from lpfloop.loop.evaluation.token_course import TokenCourse, token_course
 from lpfloop.loop.evaluation.tokens_to_reach import curve, score_at, token_ratio, tokens_to_reach
 from lpfloop.loop.recipes import RECIPES, rlrf

@@ -6,7 +6,7 @@ from measures import mean_length
 from rlrf_arms import DPO, DPO_DPO, REWARD_DPO, RS
 from seed_lines import plotted
 
-from lpfloop.loop.evaluation.panels import Intervals
+from lpfloop.loop.evaluation.plots import Intervals
 from lpfloop.loop.recipes import rlrf
 from lpfloop.loop.studies.claims import PaperClaim, PaperFigure, SeedEstimate
 from lpfloop.loop.studies.evidence import Evidence

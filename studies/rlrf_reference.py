@@ -8,7 +8,7 @@ from rlrf_arms import DPO, NO_REFERENCE
 from rlrf_tables import critic_notes, models_by_task
 from seed_lines import plotted
 
-from lpfloop.loop.evaluation.panels import Intervals
+from lpfloop.loop.evaluation.plots import Intervals
 from lpfloop.loop.recipes import rlrf
 from lpfloop.loop.studies.claims import PaperClaim, PaperFigure, SeedEstimate
 from lpfloop.loop.studies.evidence import Evidence

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from math import isfinite
 
-from lpfloop.loop.evaluation.panels import PlottedValue, Series
+from lpfloop.loop.evaluation.plots import PlottedValue, Series
 from lpfloop.loop.studies.claims import SeedEstimate
 
 

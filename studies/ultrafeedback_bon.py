@@ -7,7 +7,7 @@ from seed_lines import seed_line, told_at
 from ultrafeedback_arms import FINE, MOST
 
 from lpfloop.loop.evaluation.assess import REWARD, TRUE_SCORE
-from lpfloop.loop.evaluation.panels import Lines
+from lpfloop.loop.evaluation.plots import Lines
 from lpfloop.loop.recipes import ultrafeedback_bon
 from lpfloop.loop.studies.claims import PaperClaim, PaperFigure, SeedEstimate
 from lpfloop.loop.studies.evidence import Evidence

@@ -169,12 +169,12 @@ def _write_report(
         TargetError: if the page cannot be written.
     """
     from ..evaluation.compare_runs import by_method, results
-    from ..evaluation.plots import require_matplotlib
+    from ..evaluation.plots import require_libraries
     from ..lake.query.runs import open_run
-    from ..report.comparison_report import comparison_report
+    from ..report.comparison import comparison_report
     from ..report.write_report import check_places, output_report
 
-    require_matplotlib("a report")
+    require_libraries("a report", "matplotlib", "jinja2")
     check_places(path, None, force=force)
     found = results(lake, names, task=task)
     with ExitStack() as opened:

@@ -52,7 +52,7 @@ def _print_measured(lake: Path, name: str, found: "Sequence[Evaluation]") -> Non
 
     from ..lake.query.model_figures import run_results
     from ..lake.query.runs import open_run
-    from .result_tables import print_results
+    from ..report.result_table import print_results
 
     splits = dict.fromkeys(_split(number.benchmark) for number in found)
     with closing(open_run(lake, name)) as run:

@@ -63,9 +63,10 @@ def status(
     from ..lake.query.flips import lost_since
     from ..lake.query.model_figures import results_by
     from ..lake.query.runs import evaluations, open_run, require_iteration
+    from ..report.result_table import print_results
     from .critic_tables import print_critic
+    from .probe_tables import print_probes
     from .result_block import result_lines
-    from .result_tables import print_probes, print_results
     from .tables import print_json, print_status, published_line
 
     with exit_codes(), closing(open_run(lake, name)) as reader:

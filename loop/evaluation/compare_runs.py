@@ -24,7 +24,7 @@ from ..data.splits import HELD_OUT, eval_set_benchmark
 from ..data.step_names import step_benchmark
 from ..lake.query.best_model import best_kept
 from ..lake.query.critic_scores import DRAFTS
-from ..lake.query.figures import measured_metrics
+from ..lake.query.figures import clustered_means, measured_metrics
 from ..lake.query.judged_by import judge_kind, judges_of
 from ..lake.query.measured_change import MeasuredChange, measured_change
 from ..lake.query.model_names import model_of
@@ -365,7 +365,7 @@ def _verdict(run: RunReader, iteration: int, counted: Counted) -> PolicyVerdict 
 def _numbers(run: RunReader, counted: Counted) -> pl.DataFrame:
     """Return a run's figures; for one task only the figures computed from its prompts' scores."""
     keys = ("iteration", "checkpoint_id", "benchmark", "metric")
-    numbers = _means(run, _scores(run, counted), keys)
+    numbers = clustered_means(run, _scores(run, counted), keys)
     if counted.task is None:
         # Figures that were fitted to all prompts at once lack scores by prompt.
         of_all = pl.col("benchmark") == eval_set_benchmark(counted.eval_set)
@@ -374,25 +374,6 @@ def _numbers(run: RunReader, counted: Counted) -> pl.DataFrame:
         own = rows.with_columns(_benchmark()).select(*keys, "value", "stderr", "n")
         numbers = pl.concat([numbers, own.join(numbers, on=keys, how="anti")])
     return numbers.sort(keys).collect()
-
-
-def _means(run: RunReader, scores: pl.LazyFrame, keys: Sequence[str]) -> pl.LazyFrame:
-    """Return the mean of each metric, and its standard error over clusters of prompts."""
-    clusters = run.scan("prompts").select("prompt_id", "cluster").unique("prompt_id")
-    named = scores.join(clusters, on="prompt_id", how="left", maintain_order="left")
-    apart = pl.col("value") - pl.col("value").mean().over(keys)
-    of_cluster = (
-        named.with_columns(pl.coalesce("cluster", "prompt_id"), apart=apart)
-        .group_by(*keys, "cluster")
-        .agg(pl.col("value", "apart").sum(), n=pl.len())
-    )
-    n, held = pl.col("n").sum(), pl.len()
-    spread = (pl.col("apart").pow(2).sum() * held / (held - 1)).sqrt() / n
-    return of_cluster.group_by(keys).agg(
-        value=pl.col("value").sum() / n,
-        stderr=pl.when(held > 1).then(spread),
-        n=n.cast(pl.Int64),
-    )
 
 
 def _figures(run: RunReader) -> pl.LazyFrame:

@@ -7,8 +7,7 @@ from ..data.sanitize import one_line
 from .judge_check import JUDGE, PEOPLE, Checked
 from .judge_report import NAME
 from .kappas import AnnotatorKappa
-from .panels import Intervals, Lines, Matrix, Panel, PlottedValue, Series
-from .plots import write_plot
+from .plots import Intervals, Lines, Matrix, Panel, PlottedValue, Series, write_plot
 
 PANELS = {
     "held_out": "Agreement with the majority of the other people",

@@ -1,26 +1,28 @@
 # pyright: basic
 """Plots in one style, drawn by Matplotlib: for files, and for pages in light and dark.
 
-The same numbers give the same bytes: no date, no random names in the SVG, no user style.
-Matplotlib (the extra `plots`) is imported when a plot is drawn.
+A panel holds plain numbers and draws itself. The same numbers give the same bytes: no date, no
+random names in the SVG, no user style. Matplotlib (the extra `plots`) is imported when a plot is
+drawn.
 """
 
 import io
 import re
 from collections.abc import Sequence
+from dataclasses import dataclass
+from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 from xml.etree import ElementTree as ET
 
 from ...stores.installation import pip_install
 from ...stores.outputs import output_file
 from ...stores.targets import file_target
+from ..data.sanitize import one_line
 from ..lake.query.forms import FormError
-from .draw_panels import draw, height_of, label_of
-from .panels import Panel
 
 if TYPE_CHECKING:
-    from matplotlib.figure import Figure
+    from matplotlib.axes import Axes
 
 KINDS = (".svg", ".png", ".pdf")
 NO_DATE = {
@@ -28,14 +30,32 @@ NO_DATE = {
     ".png": {"Software": None},
     ".pdf": {"CreationDate": None, "Producer": None, "Creator": None},
 }
-PANEL = (5.0, 3.4)
-"""Width and height of a panel, in inches."""
+PANEL = (4.6, 3.2)
+"""Width and height of a panel, in inches: readable on narrow pages, too."""
 PANELS_IN_A_ROW = 3
+ROW = 0.22
+"""The height of an interval's row and of a legend's line, in inches."""
+COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#7f7f7f", "#000000")
+"""Okabe and Ito's palette, which colour-blind readers can distinguish."""
+MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*")
+LABEL, SHORT = 40, 28
+"""The most characters of a label, and of a label next to its point."""
+LEGEND = 10
+"""The most parts in a panel's legend; of more, only the first are listed."""
+WITHIN, COLUMNS = 4, 2
+"""The most parts named within the panel; a larger legend is below it, in columns."""
+MARKED = 60
+"""Lines of more points than these are drawn without a mark at each."""
+REFERENCE: Any = {"color": "#999999", "linestyle": "--", "linewidth": 0.8}
+"""The style of a line to compare with, as at 50 %."""
 STYLE: Any = {
     "axes.axisbelow": True,
     "axes.grid": True,
     "axes.spines.right": False,
     "axes.spines.top": False,
+    "axes.titlelocation": "left",
+    "axes.titlesize": 10,
+    "axes.titleweight": "bold",
     "font.size": 9,
     "grid.alpha": 0.3,
     "grid.linewidth": 0.5,
@@ -54,10 +74,240 @@ ON_A_PAGE: Any = {
     **dict.fromkeys(("xtick.color", "ytick.color", "grid.color"), INK),
     **dict.fromkeys(("figure.facecolor", "axes.facecolor"), "none"),
 }
-PAGE_PANEL = (4.6, 3.2)
-"""Width and height of a panel on a page, in inches: readable on narrow pages, too."""
 SVG = "http://www.w3.org/2000/svg"
 HREF = "{http://www.w3.org/1999/xlink}href"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Series:
+    """One line, or one set of points, with the ends of its error band or bars if known."""
+
+    label: str
+    x: Sequence[float]
+    y: Sequence[float]
+    low: Sequence[float] = ()
+    high: Sequence[float] = ()
+    style: Literal["line", "points"] = "line"
+    names: Sequence[str] = ()
+    """The label of each point."""
+
+    def draw(self, axes: "Axes", number: int) -> Any:
+        """Draw it with its errors; return the legend's handle."""
+        colour = COLOURS[number % len(COLOURS)]
+        (drawn,) = axes.plot(
+            self.x,
+            self.y,
+            color=colour,
+            marker=MARKERS[number % len(MARKERS)] if len(self.x) <= MARKED else "",
+            markersize=4,
+            linestyle="-" if self.style == "line" else "",
+        )
+        if len(self.low) and self.style == "line":
+            axes.fill_between(self.x, self.low, self.high, color=colour, alpha=0.18, linewidth=0)
+        elif len(self.low):
+            axes.vlines(self.x, self.low, self.high, color=colour, linewidth=1)
+        for x, y, name in zip(self.x, self.y, self.names, strict=False):
+            axes.annotate(label_of(name), (x, y), (4, 4), textcoords="offset points", fontsize=7)
+        return drawn
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Lines:
+    """A panel of series over one x axis."""
+
+    series: Sequence[Series]
+    title: str
+    x_label: str
+    y_label: str
+    log_x: bool = False
+    """Powers of two, as for n of best-of-n."""
+    level: float | None = None
+    """A dashed horizontal line, as at 50 %."""
+    whole_x: bool = False
+    """Whether x counts something, such as iterations: only whole numbers are marked."""
+    breaks: Sequence[float] = ()
+    """Dotted vertical lines, for example between trainings."""
+    diagonal: bool = False
+    """A dashed line on which x and y are equal."""
+
+    def draw(self, axes: "Axes") -> None:
+        """Draw the panel's contents."""
+        if self.log_x:
+            axes.set_xscale("log", base=2)
+        if self.whole_x:
+            axes.locator_params(axis="x", integer=True)
+            counts = {x for series in self.series for x in series.x}
+            if len(counts) == 1:
+                (only,) = counts
+                axes.set_xlim(only - 1, only + 1)
+        if self.level is not None:
+            axes.axhline(self.level, **REFERENCE)
+        if self.diagonal:
+            both = [value for series in self.series for value in (*series.x, *series.y)]
+            ends = (min(both, default=0.0), max(both, default=1.0))
+            axes.plot(ends, ends, **REFERENCE)
+        for place in self.breaks:
+            axes.axvline(place, **{**REFERENCE, "linestyle": ":"})
+        drawn = [series.draw(axes, number) for number, series in enumerate(self.series)]
+        _name_parts(axes, drawn, [series.label for series in self.series])
+
+    def height(self, least: float) -> float:
+        """Return the panel's height in inches."""
+        return least + _legend_height(len(self.series))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlottedValue:
+    """One value with its interval."""
+
+    label: str
+    value: float
+    low: float
+    high: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Intervals:
+    """A panel of estimates, one below the other."""
+
+    estimates: Sequence[PlottedValue]
+    title: str
+    x_label: str
+    level: float | None = None
+    """A dashed vertical line, as at 50 %."""
+    y_label: str = ""
+
+    def draw(self, axes: "Axes") -> None:
+        """Draw the panel's contents."""
+        rows = range(len(self.estimates))
+        if self.level is not None:
+            axes.axvline(self.level, **REFERENCE)
+        lows, highs = ([getattr(e, end) for e in self.estimates] for end in ("low", "high"))
+        axes.hlines(rows, lows, highs, color=COLOURS[0], linewidth=1.5)
+        axes.plot([e.value for e in self.estimates], rows, "o", color=COLOURS[0], markersize=4)
+        axes.set_yticks(rows, [label_of(e.label, SHORT) for e in self.estimates])
+        axes.invert_yaxis()
+        axes.grid(visible=False, axis="y")
+
+    def height(self, least: float) -> float:
+        """Return the panel's height in inches: enough for its rows."""
+        return max(least, 1.0 + ROW * len(self.estimates))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Heights:
+    """The bars of one colour: a height for each group of bars, or for each bin."""
+
+    label: str
+    values: Sequence[float]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bars:
+    """A panel of stacked bars: a bar for each group, made of a part of each colour."""
+
+    groups: Sequence[str]
+    parts: Sequence[Heights]
+    title: str
+    y_label: str
+    x_label: str = ""
+
+    def draw(self, axes: "Axes") -> None:
+        """Draw the panel's contents."""
+        places, bottoms, drawn = range(len(self.groups)), [0.0] * len(self.groups), []
+        for part, colour in zip(self.parts, _colours(self.parts), strict=True):
+            drawn.append(axes.bar(places, part.values, bottom=bottoms, color=colour))
+            bottoms = [below + value for below, value in zip(bottoms, part.values, strict=True)]
+        axes.set_xticks(places, [label_of(group, SHORT) for group in self.groups])
+        axes.grid(visible=False, axis="x")
+        _name_parts(axes, drawn, [part.label for part in self.parts])
+
+    def height(self, least: float) -> float:
+        """Return the panel's height in inches."""
+        return least + _legend_height(len(self.parts))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Histogram:
+    """A panel of distributions over each other; `edges` has one value more than each of them."""
+
+    edges: Sequence[float]
+    parts: Sequence[Heights]
+    title: str
+    x_label: str
+    y_label: str = "share of each"
+
+    def draw(self, axes: "Axes") -> None:
+        """Draw the panel's contents."""
+        drawn: list[Any] = []
+        for part, colour in zip(self.parts, _colours(self.parts), strict=True):
+            shape = {"values": part.values, "edges": self.edges, "color": colour}
+            drawn.append(axes.stairs(**shape, fill=True, alpha=0.25))
+            axes.stairs(**shape, linewidth=1.2)
+        _name_parts(axes, drawn, [part.label for part in self.parts])
+
+    def height(self, least: float) -> float:
+        """Return the panel's height in inches."""
+        return least + _legend_height(len(self.parts))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Matrix:
+    """A panel with a value for every two of some names, None if it is missing."""
+
+    names: Sequence[str]
+    values: Sequence[Sequence[float | None]]
+    title: str
+    x_label: str
+    """The name of the values."""
+    y_label: str = ""
+
+    def draw(self, axes: "Axes") -> None:
+        """Draw the panel's contents."""
+        known = [[float("nan") if value is None else value for value in row] for row in self.values]
+        axes.pcolormesh(known, cmap="Greys", alpha=0.5, vmin=0.0, rasterized=False)
+        middles = [place + 0.5 for place in range(len(self.names))]
+        names = [label_of(name, SHORT) for name in self.names]
+        axes.set_xticks(middles, names, rotation=90)
+        axes.set_yticks(middles, names)
+        axes.invert_yaxis()
+        axes.grid(visible=False)
+        for y, row in zip(middles, self.values, strict=True):
+            for x, value in zip(middles, row, strict=True):
+                if value is not None:
+                    axes.text(x, y, f"{value:.0f}", ha="center", va="center", fontsize=7)
+
+    def height(self, least: float) -> float:
+        """Return the panel's height in inches: enough for its rows, and the names below."""
+        return max(least, 2.3 + ROW * len(self.names))
+
+
+Panel = Lines | Intervals | Bars | Histogram | Matrix
+
+
+def label_of(text: str, limit: int = LABEL) -> str:
+    """Return a text as a label: on one line, with nothing hidden, and not too long."""
+    line = one_line(text, limit=len(text))
+    return line if len(line) <= limit else f"{line[: limit - 1]}…"
+
+
+def _colours(parts: Sequence[Heights]) -> list[str]:
+    return [COLOURS[number % len(COLOURS)] for number in range(len(parts))]
+
+
+def _legend_height(parts: int) -> float:
+    return ROW * -(-min(parts, LEGEND + 1) // COLUMNS) if parts > WITHIN else 0.0
+
+
+def _name_parts(axes: "Axes", drawn: Sequence[Any], labels: Sequence[str]) -> None:
+    """Draw a legend if there is more than one part, below the panel if there are many."""
+    if len(drawn) < 2:  # noqa: PLR2004 -- one needs no name
+        return
+    left_out = len(drawn) - LEGEND
+    more = [f"{left_out} more"] if left_out > 0 else []
+    named = [*(label_of(label, SHORT) for label in labels[:LEGEND]), *more]
+    below = {"loc": "upper center", "bbox_to_anchor": (0.5, -0.17), "ncols": COLUMNS}
+    axes.legend(drawn[: len(named)], named, **(below if len(drawn) > WITHIN else {}))
 
 
 def check_plot(path: Path, *, force: bool) -> None:
@@ -69,21 +319,22 @@ def check_plot(path: Path, *, force: bool) -> None:
     """
     if path.suffix not in KINDS:
         raise FormError(f"{path}: the name of a plot must end in {', '.join(KINDS)}")
-    require_matplotlib("a plot")
+    require_libraries("a plot", "matplotlib")
     file_target(path, force=force)
 
 
-def require_matplotlib(what: str) -> None:
-    """Refuse to draw `what` if Matplotlib is not installed.
+def require_libraries(what: str, *names: str) -> None:
+    """Refuse to draw `what` if one of these libraries is not installed.
 
     Raises:
-        FormError: naming the extra that installs it.
+        FormError: naming the command that installs it.
     """
-    try:
-        import matplotlib as mpl
-    except ImportError as error:
-        raise FormError(f"{what} needs Matplotlib: {pip_install('matplotlib')}") from error
-    del mpl
+    for name in names:
+        try:
+            import_module(name)
+        except ImportError as error:
+            title = name.capitalize()
+            raise FormError(f"{what} needs {title}: {pip_install(name)}") from error
 
 
 def write_plot(path: Path, panels: Sequence[Panel], *, force: bool = False) -> None:
@@ -99,20 +350,7 @@ def write_plot(path: Path, panels: Sequence[Panel], *, force: bool = False) -> N
 
 def plot_bytes(panels: Sequence[Panel], suffix: str) -> bytes:
     """Return panels, up to three in a row, as the bytes of a file of this kind."""
-    import matplotlib as mpl
-    from matplotlib.figure import Figure
-
-    with mpl.rc_context():
-        mpl.rcdefaults()
-        mpl.rcParams.update(STYLE)
-        columns = min(len(panels), PANELS_IN_A_ROW)
-        rows = [panels[start : start + columns] for start in range(0, len(panels), columns)]
-        heights = [max(height_of(panel, PANEL[1]) for panel in row) for row in rows]
-        figure = Figure(figsize=(PANEL[0] * columns, sum(heights)), layout="constrained")
-        grid = figure.add_gridspec(len(rows), columns, height_ratios=heights)
-        for number, panel in enumerate(panels):
-            draw(figure.add_subplot(grid[divmod(number, columns)]), panel)
-        return _saved(figure, suffix)
+    return _drawn(panels, suffix, {})
 
 
 def page_svg(panel: Panel, name: str) -> str:
@@ -120,44 +358,30 @@ def page_svg(panel: Panel, name: str) -> str:
 
     Its names begin with `name`, so that no two panels of a page share one.
     """
+    return _for_page(_drawn([panel], ".svg", ON_A_PAGE), name, label_of(panel.title))
+
+
+def _drawn(panels: Sequence[Panel], suffix: str, style: Any) -> bytes:
     import matplotlib as mpl
     from matplotlib.figure import Figure
 
     with mpl.rc_context():
         mpl.rcdefaults()
-        mpl.rcParams.update({**STYLE, **ON_A_PAGE})
-        height = height_of(panel, PAGE_PANEL[1])
-        figure = Figure(figsize=(PAGE_PANEL[0], height), layout="constrained")
-        draw(figure.add_subplot(), panel)
-        drawn = _saved(figure, ".svg")
-    return _for_page(drawn, name, label_of(panel.title))
-
-
-def svg_file(panels: Sequence[str]) -> bytes:
-    """Return panels of a page, up to three in a row, as one SVG file: black on white."""
-    width, height = (72 * inches for inches in PAGE_PANEL)
-    columns = min(len(panels), PANELS_IN_A_ROW)
-    whole, top = "", 0.0
-    for start in range(0, len(panels), columns):
-        row = [ET.fromstring(text) for text in panels[start : start + columns]]  # noqa: S314 -- ours
-        sizes = [list(map(float, panel.attrib["viewBox"].split()[2:])) for panel in row]
-        for column, (panel, size) in enumerate(zip(row, sizes, strict=True)):
-            placed = zip(("x", "y", "width", "height"), (column * width, top, *size), strict=True)
-            panel.attrib |= {name: f"{number:g}" for name, number in placed}
-            whole += ET.tostring(panel, encoding="unicode")
-        top += max((size[1] for size in sizes), default=height)
-    size = f"{columns * width:g}", f"{top:g}"
-    return (
-        f'<svg xmlns="{SVG}" width="{size[0]}pt" height="{size[1]}pt" '
-        f'viewBox="0 0 {size[0]} {size[1]}" color="black">'
-        f'<rect width="100%" height="100%" fill="white"/>{whole}</svg>\n'
-    ).encode()
-
-
-def _saved(figure: "Figure", suffix: str) -> bytes:
-    drawn = io.BytesIO()
-    figure.savefig(drawn, format=suffix[1:], metadata=NO_DATE[suffix])
-    return drawn.getvalue()
+        mpl.rcParams.update({**STYLE, **style})
+        columns = min(len(panels), PANELS_IN_A_ROW)
+        rows = [panels[start : start + columns] for start in range(0, len(panels), columns)]
+        heights = [max(panel.height(PANEL[1]) for panel in row) for row in rows]
+        figure = Figure(figsize=(PANEL[0] * columns, sum(heights)), layout="constrained")
+        grid = figure.add_gridspec(len(rows), columns, height_ratios=heights)
+        for number, panel in enumerate(panels):
+            axes = figure.add_subplot(grid[divmod(number, columns)])
+            axes.set_title(label_of(panel.title))
+            axes.set_xlabel(label_of(panel.x_label))
+            axes.set_ylabel(label_of(panel.y_label))
+            panel.draw(axes)
+        file = io.BytesIO()
+        figure.savefig(file, format=suffix[1:], metadata=NO_DATE[suffix])
+    return file.getvalue()
 
 
 def _for_page(drawn: bytes, name: str, title: str) -> str:

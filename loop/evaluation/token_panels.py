@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from ..lake.query.figures import SHARES
 from ..lake.statistics.seed_interval import seed_mean
 from .method_outcomes import MethodOutcome, measure_interval
-from .panels import Lines, Panel, Series
+from .plots import Lines, Panel, Series
 from .token_course import TokenCourse
 from .tokens_to_reach import Counted, curve, score_at
 

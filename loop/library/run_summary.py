@@ -11,23 +11,16 @@ from ...stores.lake import RunReader
 from ..daemon.status import daemon_of
 from ..data.sanitize import one_line
 from ..lake.imports import ANSWERS, IMPORTED
-from ..lake.query.model_figures import ModelFigure, RunResults, run_results
+from ..lake.query.model_figures import RunResults, run_results
 from ..lake.query.model_names import checkpoints
 from ..lake.query.run_verdicts import run_verdict
 from ..lake.query.runs import NoSuchRunError
-from ..lake.query.told_figures import (
-    figure_label,
-    split_name,
-    told_change,
-    told_levels,
-    told_of,
-)
 from ..lake.trace.html_page import safe
 from ..lake.trace.published_model import configuration
+from ..report.result_table import ResultTable, flat_table, markdown_table, result_table
 from .first_rows import html_table
 
 LINE = 300
-FIGURE = "figure"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,49 +46,28 @@ class RunSummary:
 
     def _about_results(self) -> Iterator[str]:
         """Yield the prompts that the results are measured on, and the confidence of the changes."""
-        if self.results.split is None or not self.results.rows:
-            return
-        told = self.results.told.iteration
-        levels = told_levels(row for row in self.results.rows if row.iteration == told)
-        yield f"results on {split_name(self.results.split)}" + (f"; {levels}" if levels else "")
+        if self._table is not None:
+            yield self._table.caption + (f"; {self._table.note}" if self._table.note else "")
+
+    @property
+    def _table(self) -> ResultTable | None:
+        return result_table(self.results) if self.results.rows else None
 
     def __str__(self) -> str:
-        columns, rows = self._table()
-        widths = [max(len(line[n]) for line in (columns, *rows)) for n in range(len(columns))]
-        table = [
-            "  ".join(text.ljust(w) for text, w in zip(line, widths, strict=True)).rstrip()
-            for line in (columns, *rows)
-        ]
-        return "\n".join((*self.lines, *(table if rows else ())))
+        table = [markdown_table(self._table)] if self._table is not None else []
+        return "\n".join((*self.lines, *table))
 
     __repr__ = __str__
 
     @property
     def html(self) -> str:
         """The same as HTML."""
-        columns, rows = self._table()
         told = "".join(f"<div>{safe(line)}</div>" for line in self.lines)
-        return f'<div class="lpfloop">{told}{html_table(columns, rows) if rows else ""}</div>'
+        table = "" if self._table is None else html_table(*flat_table(self._table))
+        return f'<div class="lpfloop">{told}{table}</div>'
 
     def _repr_html_(self) -> str:
         return self.html
-
-    def _table(self) -> tuple[list[str], list[list[str]]]:
-        """Return one line for each figure, overall and by task, with a column for each model."""
-        models = self.results.models
-        lines: dict[tuple[str, str], dict[int, ModelFigure]] = {}
-        for row in self.results.rows:
-            lines.setdefault((row.name or row.scope, row.figure), {})[row.iteration] = row
-        columns = ["prompts", FIGURE, *(f"M_{model.iteration}" for model in models), "change"]
-        return columns, [
-            [
-                one_line(name, limit=LINE),
-                figure_label(figure),
-                *(told_of(of.get(model.iteration)) for model in models),
-                told_change(of.get(self.results.told.iteration)),
-            ]
-            for (name, figure), of in lines.items()
-        ]
 
 
 def run_summary(run: RunReader) -> RunSummary:

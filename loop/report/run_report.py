@@ -1,76 +1,114 @@
-"""The report of one run: its answer, its roles, its iterations, its plots, and how it was made."""
+"""The report of one run: its answer, its sections, its models by role, and how it was made."""
 
+import json
 import platform
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from typing import Any, cast
+
+import polars as pl
 
 from ... import __version__
 from ...stores.digest import run_digest
 from ...stores.lake import RunReader
-from .html_elements import Html, element, listed, prose
-from .plot_list import PLOTS
-from .report_page import DrawnPlot, drawn, plot_section, report_html
+from ...stores.records import PolicyVerdict
+from ..data.splits import DEV, HELD_OUT
+from ..evaluation.plots import page_svg
+from ..lake.query.figures import NotMeasuredError
+from ..lake.query.model_figures import run_results
+from ..lake.query.model_names import checkpoints
+from ..lake.query.run_verdicts import run_verdict, told_verdict
+from ..lake.query.runs import NoSuchRunError
+from .answers import answers_section
+from .critic import critic_section
+from .over_optimisation import over_optimisation_section
+from .pairs import pairs_section
+from .result_table import ResultTable, result_table
+from .results import results_section
 from .run_answer import run_answer, told_alarms, told_needs
-from .run_tables import iterations_section, roles_section
+from .section import Section
+from .spending import spending_section
+from .training import training_section
 
+MARK = "lpfloop report"
+"""The generator tag by which a report is recognised."""
+SECTIONS: Sequence[Callable[[RunReader], Section]] = (
+    results_section,
+    critic_section,
+    over_optimisation_section,
+    answers_section,
+    pairs_section,
+    training_section,
+    spending_section,
+)
 DIGESTED = 30_000
 """Of so many rows at most the digest is computed: of millions it takes longer than the report."""
+NONE = "-"
+COUNTED = ("candidates", "critiques", "pairs", "demonstrations", "unpaired_answers")
+ROLES = ("policy", "critic", "reward")
+SPLITS = {"train": "to train on", DEV: "to decide by (dev)", HELD_OUT: "held out (test)"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Report:
-    """A page and its plots."""
+    """A page and its sections."""
 
     html: str
-    plots: Sequence[DrawnPlot]
+    sections: Sequence[Section]
 
 
 def run_report(run: RunReader, work: str) -> Report:
     """Return the report of a run, also an unfinished one; `work` is its process's activity."""
-    plots = [drawn(make([run])) for make in PLOTS]
-    sections = [
-        answer_section(run, work),
-        roles_section(run),
-        iterations_section(run),
-        *map(plot_section, plots),
-        made_section([run]),
+    return drawn_report(
+        "report.html",
+        [run],
+        f"report {run.folder.name}",
+        [make(run) for make in SECTIONS],
+        title=f"Run {run.folder.name}",
+        answer=run_answer(run),
+        alarms=list(told_alarms(run)),
+        needs=told_needs(run, work),
+        figures=_figures(run),
+        verdicts=list(_verdicts(run)),
+        counts=list(_counts(run)),
+        roles=[*_roles(run), *_prompts(run)],
+    )
+
+
+def drawn_report(
+    template: str,
+    runs: Sequence[RunReader],
+    again: str,
+    sections: Sequence[Section],
+    **values: object,
+) -> Report:
+    """Return a page drawn from a template; `again` is the command that makes it again."""
+    from markupsafe import Markup
+
+    from .templates import HERE, templates
+
+    # Matplotlib's SVG and our style sheet are markup.
+    drawn = [
+        (section, [Markup(page_svg(panel, f"{section.name}-{n}")) for n, panel in panels])  # noqa: S704
+        for section in sections
+        for panels in [enumerate(section.panels)]
     ]
-    return Report(html=report_html(f"Run {run.folder.name}", sections), plots=plots)
-
-
-def answer_section(run: RunReader, work: str) -> Html:
-    """Return the first section: the answer, the alarms, and the next steps."""
-    found, alarmed = run_answer(run), [*told_alarms(run)]
-    return element(
-        "section",
-        element("p", found.word, class_="word"),
-        *(element("p", prose(text)) for text in found.sentences),
-        *((element("h3", "Alarms"), listed(map(prose, alarmed))) if alarmed else ()),
-        element("h3", "What it needs from you"),
-        listed(map(prose, told_needs(run, work))),
-        class_=f"answer {found.kind}",
+    html = (
+        templates()
+        .get_template(template)
+        .render(
+            mark=MARK,
+            style=Markup((HERE / "report.css").read_text(encoding="utf-8")),  # noqa: S704
+            version=__version__,
+            python=platform.python_version(),
+            again=again,
+            states=[_state(run) for run in runs],
+            sections=drawn,
+            **values,
+        )
     )
-
-
-def made_section(runs: Sequence[RunReader]) -> Html:
-    """Return the lpfloop version, the sources of the page, and the command to make it again."""
-    names = " ".join(run.folder.name for run in runs)
-    again = f"report {names}" if len(runs) == 1 else f"compare {names} --report FILE"
-    return element(
-        "section",
-        element("h2", "How this was made"),
-        element(
-            "p",
-            prose(f"By lpfloop {__version__} (Python {platform.python_version()}); made again by "),
-            element("code", f"lpfloop {again}"),
-            ". Commands are to be given the same ",
-            element("code", "--lake"),
-            " as this one was, where that is not the default.",
-        ),
-        listed(prose(_state(run)) for run in runs),
-        class_="made",
-    )
+    return Report(html=html, sections=sections)
 
 
 def _state(run: RunReader) -> str:
@@ -79,9 +117,78 @@ def _state(run: RunReader) -> str:
     last = max((at for at, _, _ in events), default=0.0)
     when = datetime.fromtimestamp(last, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
     rows = sum(part.rows for part in run.journal.parts())
-    digest = f"digest `{run_digest(run.folder)}`" if rows <= DIGESTED else _by_command(name)
+    small = rows <= DIGESTED
+    digest = f"digest `{run_digest(run.folder)}`" if small else f"see `lpfloop lake digest {name}`"
     return f"Run {name} as of {when}, {rows:,} rows, {digest}."
 
 
-def _by_command(name: str) -> str:
-    return f"whose digest `lpfloop lake digest {name}` computes"
+def _figures(run: RunReader) -> ResultTable | None:
+    try:
+        results = run_results(run)
+    except NotMeasuredError:
+        return None
+    return result_table(results) if results.rows else None
+
+
+def _verdicts(run: RunReader) -> Iterator[Sequence[str]]:
+    """Give the verdicts on each policy, and what was decided."""
+    try:
+        found = run_verdict(run, checkpoints(run))
+    except NoSuchRunError:
+        return
+    for each in found.iterations:
+        yield (
+            f"M_{each.checkpoint.iteration}",
+            _verdict(each.of(DEV, "best")),
+            _verdict(each.of(HELD_OUT, "initial")),
+            NONE if each.standing is None else each.standing.reason,
+        )
+
+
+def _verdict(row: PolicyVerdict | None) -> str:
+    return NONE if row is None else f"{row.answer}: {told_verdict(row)}"
+
+
+def _counts(run: RunReader) -> Iterator[Sequence[str]]:
+    """Give a head, then how many rows each iteration made, and in how many hours of its stages."""
+    tables = [name for name in COUNTED if any(run.journal.parts(table=name))]
+    yield "Iteration", *tables, "hours"
+    stages = run.journal.stages()
+    for number in sorted({stage.iteration for stage in stages}):
+        rows = [
+            sum(part.rows for part in run.journal.parts(table=name, iteration=number))
+            for name in tables
+        ]
+        seconds = sum(stage.seconds for stage in stages if stage.iteration == number)
+        yield str(number), *(f"{n:,}" if n else NONE for n in rows), f"{seconds / 3600:.2f}"
+
+
+def _roles(run: RunReader) -> Iterator[Sequence[str]]:
+    """Give the roles of a run's plan; without one, those that its configuration names."""
+    config = cast("dict[str, Any]", json.loads(run.journal.meta("config") or "{}"))
+    plans = cast("list[dict[str, Any]]", run.journal.events("plan"))
+    recipe = plans[-1]["recipe"] if plans else config.get("recipe", {}).get("name", NONE)
+    turns, seed = config.get("iterations", NONE), config.get("seed", NONE)
+    yield "recipe", str(recipe), f"iterations: {turns}, seed {seed}"
+    if not plans:
+        for name in ROLES:
+            yield name, str(config.get(name, {}).get("model") or NONE), ""
+        return
+    for role in plans[-1]["roles"]:
+        engine = f" ({role['engine']})" if role["engine"] else ""
+        yield role["role"], f"{role['model']}{engine}", ", ".join(role["asked_by"])
+
+
+def _prompts(run: RunReader) -> Iterator[Sequence[str]]:
+    counts = (
+        run.scan("prompts", columns={"prompt_id", "split", "task"})
+        .group_by("split", "task")
+        .len()
+        .sort("split", "task")
+        .collect(engine="streaming")
+    )
+    for split, said in SPLITS.items():
+        own = counts.filter(pl.col("split") == split)
+        if own.height:
+            tasks = ", ".join(f"{task} {n:,}" for task, n in own.select("task", "len").iter_rows())
+            yield "prompts", f"{own['len'].sum():,} {said}", tasks

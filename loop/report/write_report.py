@@ -8,9 +8,8 @@ from ...stores.durable import make_folder, write_file
 from ...stores.lake import RunReader
 from ...stores.outputs import output_file, output_files
 from ...stores.targets import TargetError, file_target, folder_target
-from ..evaluation.plots import require_matplotlib, svg_file
-from .report_page import MARK
-from .run_report import Report, run_report
+from ..evaluation.plots import plot_bytes, require_libraries
+from .run_report import MARK, Report, run_report
 
 FOLDER, PAGE = "report", "report.html"
 HEAD = 2000
@@ -22,20 +21,25 @@ def write_run_report(
 ) -> Path:
     """Write the report of a run, by default into its folder; return the path of its page.
 
+    `plots` is a new folder for each section's plots as SVG, and their rows as Parquet.
+
     Raises:
-        FormError: if Matplotlib is not installed.
+        FormError: if Matplotlib or Jinja2 is not installed.
         TargetError: if a place cannot be written, or something else is there and not `force`.
     """
-    require_matplotlib("a report")
+    require_libraries("a report", "matplotlib", "jinja2")
     check_places(output, plots, force=force)
-    page = output or report_folder(run.folder) / PAGE
+    page = output or _own_folder(run.folder) / PAGE
     found = run_report(run, state)
     if output is None:
-        keep_report(found, page.parent)
+        try:
+            write_file(page, found.html.encode())
+        except OSError as error:
+            raise _elsewhere(page, error) from error
     else:
         output_report(found, output, force=force)
     if plots is not None:
-        output_plots(found, plots, force=force)
+        output_files(plots, _plot_files(found), force=force)
     return page
 
 
@@ -56,37 +60,6 @@ def check_places(page: Path | None, plots: Path | None, *, force: bool) -> None:
         folder_target(plots, force=force)
 
 
-def report_folder(run: Path) -> Path:
-    """Return the folder of a run for its report; it is made if it is not there.
-
-    Raises:
-        TargetError: if it cannot be.
-    """
-    try:
-        return make_folder(run / FOLDER)
-    except OSError as error:
-        raise _elsewhere(run / FOLDER, error) from error
-
-
-def keep_report(report: Report, folder: Path) -> None:
-    """Write a report and its plots into their folder.
-
-    Raises:
-        TargetError: if it cannot be written.
-    """
-    try:
-        for name, data in {**plot_files(report), PAGE: report.html.encode()}.items():
-            write_file(folder / name, data)
-    except OSError as error:
-        raise _elsewhere(folder, error) from error
-
-
-def _elsewhere(folder: Path, error: OSError) -> TargetError:
-    return TargetError(
-        f"{folder} cannot be written ({error.strerror}): name another place with -o FILE"
-    )
-
-
 def output_report(report: Report, target: Path, *, force: bool) -> None:
     """Write the page of a report to `target`; an earlier report is replaced.
 
@@ -96,24 +69,30 @@ def output_report(report: Report, target: Path, *, force: bool) -> None:
     output_file(target, report.html.encode(), force=force or _is_report(target))
 
 
-def output_plots(report: Report, folder: Path, *, force: bool) -> None:
-    """Write each plot as SVG, and its rows as Parquet, into a new folder.
-
-    Raises:
-        TargetError: if it cannot be made, or is there already and not `force`.
-    """
-    output_files(folder, plot_files(report), force=force)
+def _own_folder(run: Path) -> Path:
+    try:
+        return make_folder(run / FOLDER)
+    except OSError as error:
+        raise _elsewhere(run / FOLDER, error) from error
 
 
-def plot_files(report: Report) -> Mapping[str, bytes]:
+def _elsewhere(place: Path, error: OSError) -> TargetError:
+    return TargetError(
+        f"{place} cannot be written ({error.strerror}): name another place with -o FILE"
+    )
+
+
+def _plot_files(report: Report) -> Mapping[str, bytes]:
     """Return the files of a report's plots by their names: of those that have rows."""
     found: dict[str, bytes] = {}
-    for each in report.plots:
-        if each.panels:
-            rows = io.BytesIO()
-            each.plot.rows.write_parquet(rows)
-            found[f"{each.plot.name}.svg"] = svg_file(each.panels)
-            found[f"{each.plot.name}.parquet"] = rows.getvalue()
+    for section in report.sections:
+        if section.panels:
+            found[f"{section.name}.svg"] = plot_bytes(section.panels, ".svg")
+        for name, table in section.tables.items():
+            if table.height:
+                rows = io.BytesIO()
+                table.write_parquet(rows)
+                found[f"{name}.parquet"] = rows.getvalue()
     return found
 
 

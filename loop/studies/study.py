@@ -11,7 +11,7 @@ from ...configs.own_function import fault
 from ...configs.section import ConfigError
 from ...stores.durable import make_folder, write_file
 from ...stores.keys import Json
-from ..evaluation.panels import Panel
+from ..evaluation.plots import Panel
 from .claims import ClaimVerdict, PaperClaim, verdict_of
 from .evidence import Evidence
 

@@ -3,11 +3,11 @@
 from pathlib import Path
 from urllib.parse import quote, urlencode
 
-from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from jinja2 import Environment
 from markupsafe import Markup
 
 from ..data.durations import duration
-from ..data.sanitize import visible
+from ..report.templates import templates as templates_in
 
 HERE = Path(__file__).parent
 STATIC = HERE / "static"
@@ -15,14 +15,7 @@ STATIC = HERE / "static"
 
 def templates() -> Environment:
     """Return the templates; values are inserted as text, never as markup."""
-    environment = Environment(
-        loader=FileSystemLoader(HERE / "templates"),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-        finalize=_shown,
-    )
+    environment = templates_in(HERE / "templates")
     environment.globals.update(address=address)
     environment.filters.update(count=count, duration=duration)
     return environment
@@ -47,8 +40,3 @@ def address(*parts: object, **query: object) -> str:
 def count(number: float | None) -> str:
     """Return a number as people read it; empty for 0 or None."""
     return f"{number:,}" if number else ""
-
-
-def _shown(value: object) -> object:
-    # Markup was escaped already; everything else that is text may hide characters.
-    return visible(value) if isinstance(value, str) and not isinstance(value, Markup) else value

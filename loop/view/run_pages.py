@@ -18,10 +18,9 @@ from ..lake.query.flips import lost_since
 from ..lake.query.model_figures import results_by
 from ..lake.query.model_names import checkpoints
 from ..lake.query.runs import NoSuchRunError, open_run
-from ..lake.query.told_figures import told_levels
+from ..report.result_table import result_table
 from ..report.run_answer import run_answer, told_needs
 from ..report.write_report import FOLDER, PAGE
-from .result_blocks import result_blocks
 from .viewing import Viewing
 
 SHUT_OFF = "sandbox; default-src 'none'; style-src 'unsafe-inline'; img-src data:; font-src data:"
@@ -105,12 +104,10 @@ class RunPages:
             run=run.folder.name,
             found=found,
             results=results,
-            blocks=result_blocks(results),
-            levels=told_levels(results.rows),
+            figures=result_table(results) if results.rows else None,
             lost=lost_since(run, results),
             answer=run_answer(run),
             needs=told_needs(run, found["daemon"]["state"]),
-            parts=in_parts,
             alarms=[(alarm, sentence(alarm)) for alarm in alarms(run)],
             checkpoints=checkpoints(run),
             reported=(run.folder / FOLDER / PAGE).is_file(),
@@ -133,9 +130,3 @@ def run_line(viewing: Viewing, name: str) -> RunLine:
             )
     except (JournalError, DamagedJournalError) as error:
         return RunLine(name=name, problem=str(error))
-
-
-def in_parts(sentence: str) -> list[tuple[str, str]]:
-    """Return a sentence as pairs of words and the command after them, which backticks hold."""
-    parts = sentence.split("`")
-    return [*zip(parts[::2], [*parts[1::2], ""], strict=False)]

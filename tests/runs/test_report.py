@@ -22,7 +22,7 @@ HOSTILE = (
     "$\\frac{1}{0}$ ]]> &lt;b&gt; `code`",
     "_hidden\u202e\x1b' onmouseover='alert(4)",
 )
-RAN = re.compile(r"<(script|img|iframe|object|embed|link|base|form|a)\b", re.IGNORECASE)
+RAN = re.compile(r"<(script|img|iframe|object|embed|link|base|form)\b", re.IGNORECASE)
 
 
 class Read(HTMLParser):
@@ -136,6 +136,8 @@ def test_worse_run_and_hostile_names(worse_file):
     assert "\\u{202e}" in text
     assert not RAN.search(text)
     assert not [a for _, a in read.elements if any(n.startswith("on") for n in a)]
+    links = [a.get("href") or "" for tag, a in read.elements if tag == "a"]
+    assert all(link.startswith("#") for link in links)
 
 
 def test_page_asks_for_nothing(page):
@@ -164,5 +166,6 @@ def test_only_a_report_is_replaced(file, fallen, tmp_path):
     assert "page.html" in stderr
     assert report(fallen, "-o", target, "--force", "--plots", plots)[0] == 0
     assert target.read_bytes() == file.read_bytes()
-    assert {p.name for p in plots.iterdir()} > {"results.svg", "results.parquet"}
+    names = {"results.svg", "results.parquet", "spending.svg", "spending.parquet"}
+    assert {p.name for p in plots.iterdir()} > names
     assert report(fallen, "-o", target, "--plots", plots)[0] == 2

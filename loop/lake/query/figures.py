@@ -58,6 +58,29 @@ def measured_metrics(scores: pl.LazyFrame) -> list[str]:
     return scores.select(pl.col("metric").unique().sort()).collect()["metric"].to_list()
 
 
+def clustered_means(run: RunReader, rows: pl.LazyFrame, keys: Sequence[str]) -> pl.LazyFrame:
+    """Return the mean `value` of the rows of each key, with its standard error and their number.
+
+    Rows have a `prompt_id`. The error is over clusters of prompts, as of `statistics.mean_error`: a
+    prompt without a cluster is its own, and the error is null for a single cluster.
+    """
+    clusters = run.scan("prompts").select("prompt_id", "cluster").unique("prompt_id")
+    named = rows.join(clusters, on="prompt_id", how="left", maintain_order="left")
+    apart = pl.col("value") - pl.col("value").mean().over(keys)
+    of_cluster = (
+        named.with_columns(pl.coalesce("cluster", "prompt_id"), apart=apart)
+        .group_by(*keys, "cluster")
+        .agg(pl.col("value", "apart").sum(), n=pl.len())
+    )
+    n, held = pl.col("n").sum(), pl.len()
+    spread = (pl.col("apart").pow(2).sum() * held / (held - 1)).sqrt() / n
+    return of_cluster.group_by(keys).agg(
+        value=pl.col("value").sum() / n,
+        stderr=pl.when(held > 1).then(spread),
+        n=n.cast(pl.Int64),
+    )
+
+
 def figure_values(run: RunReader, split: str, only: str | None = None) -> pl.DataFrame:
     """Return all figures of a run on a split: a row for each policy, prompt and figure.
 

@@ -9,7 +9,7 @@ import pytest
 from rows import EVALUATION, STATISTIC
 
 from lpfloop.loop.lake.query.runs import open_run
-from lpfloop.loop.report.optimisation_plot import optimisation_rows
+from lpfloop.loop.report.over_optimisation import curve_rows
 from lpfloop.stores.records import Evaluation, Statistic
 
 
@@ -44,7 +44,7 @@ def lake(tmp_path_factory):
 
 def rows_of(lake, name):
     with closing(open_run(lake, name)) as run:
-        return optimisation_rows(run)
+        return curve_rows(run)
 
 
 def test_rows_by_step(lake):

@@ -1,0 +1,263 @@
+"""The results of a run's models as one table of texts, and its renderers.
+
+Each line is a figure, each column a model. `RunResults.document` is the same as JSON, the template
+`results.html` the same for pages.
+"""
+
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from rich import box
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from ...stores.records import Scope
+from ..data.sanitize import one_line
+from ..data.splits import HELD_OUT
+from ..data.text_wrap import tell
+from ..lake.query.best_model import NOT_BETTER
+from ..lake.query.flips import LostMost
+from ..lake.query.model_figures import ModelFigure, RunResults
+from ..lake.query.policy_figures import WIN_RATE
+from ..lake.query.told_figures import (
+    figure_label,
+    lost_line,
+    split_name,
+    told_change,
+    told_interval,
+    told_levels,
+    told_of,
+)
+
+NO_WIN_RATE = (
+    "no win-rate was measured: a critic rates one answer at a time, so name who compares two "
+    "(annotation.strong.model) and set assessment.reference=initial"
+)
+NAME, LABEL = 60, 26
+"""The most characters of a group's name, and of a label in a terminal."""
+LEAST = 2
+"""How many models are shown however narrow the terminal is: the first and the one that changed."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ResultCell:
+    """A figure of a model with its interval, and its change since the first with the interval.
+
+    `way` is the direction of a significant change, if more of the figure is better.
+    """
+
+    value: str = "-"
+    interval: str = ""
+    change: str = ""
+    way: Literal["up", "down", ""] = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ResultBlock:
+    """The figures of one scope of prompts: a line each, with a cell for each model."""
+
+    title: str
+    lines: tuple[tuple[str, tuple[ResultCell, ...]], ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ResultTable:
+    """The results of a run's models; `told` is the column of the model whose change is reported.
+
+    `note` says how sure the bounds of changes are. With `families`, each block is a single line.
+    """
+
+    caption: str
+    models: tuple[str, ...]
+    told: int
+    change: str
+    blocks: tuple[ResultBlock, ...]
+    families: bool
+    note: str | None
+
+    def lines(self) -> Iterator[tuple[str, tuple[ResultCell, ...]]]:
+        """Give the lines of a flat table: a title without cells before each block's lines."""
+        for block in self.blocks:
+            if self.families:
+                yield block.title, block.lines[0][1]
+            else:
+                yield block.title, ()
+                yield from block.lines
+
+    def change_of(self, cells: Sequence[ResultCell]) -> str:
+        """Return the reported model's change; for a run with one model, its interval."""
+        own = cells[self.told]
+        return own.interval if len(self.models) == 1 else own.change
+
+
+def result_table(results: RunResults) -> ResultTable:
+    """Return the results of a run as a table of texts."""
+    told, first = results.told, results.models[0].iteration
+    figures = {row.figure for row in results.rows}
+    what = f", {figure_label(figures.pop())}" if len(figures) == 1 else ""
+    families = {row.scope for row in results.rows} == {"all", "family"}
+    places = _places(results)
+    if families:
+        places.sort(key=lambda place: _lost(results, place))
+    alone = _of_one_task(results)
+    return ResultTable(
+        caption=f"Results on {split_name(results.split or HELD_OUT)}{what}",
+        models=tuple("\n".join((f"M_{m.iteration}", *m.marks)) for m in results.models),
+        told=results.models.index(told),
+        change="95 %" if len(results.models) == 1 else f"M_{told.iteration} since M_{first}",
+        blocks=tuple(_block(results, *place, alone) for place in places),
+        families=families,
+        note=told_levels(row for row in results.rows if row.iteration == told.iteration),
+    )
+
+
+def _places(results: RunResults) -> list[tuple[Scope, str]]:
+    """Return the scopes to show: a task is left out if it equals all prompts or an eval set."""
+    places: dict[tuple[Scope, str], None] = {(row.scope, row.name): None for row in results.rows}
+    tasks = [place for place in places if place[0] == "task"]
+    if len(tasks) == 1 and ("all", "") in places:
+        return [place for place in places if place not in tasks]
+    values = {
+        place: {(r.figure, r.iteration, r.n, r.value) for r in _of(results, *place)}
+        for place in places
+    }
+    eval_sets = [values[place] for place in places if place[0] == "eval_set"]
+    return [place for place in places if place not in tasks or values[place] not in eval_sets]
+
+
+def _of(results: RunResults, scope: Scope, name: str) -> list[ModelFigure]:
+    return [row for row in results.rows if (row.scope, row.name) == (scope, name)]
+
+
+def _of_one_task(results: RunResults) -> set[str]:
+    """Return the figures that a single one of several tasks has: all prompts need not repeat."""
+    measured = {(row.name, row.figure) for row in results.rows if row.scope == "task"}
+    several = len({name for name, _ in measured}) > 1
+    return {f for _, f in measured if several and sum(f == g for _, g in measured) == 1}
+
+
+def _lost(results: RunResults, place: tuple[Scope, str]) -> tuple[bool, float]:
+    """Return the sort key of families: all prompts first, then the largest loss."""
+    own = (r for r in _of(results, *place) if r.iteration == results.told.iteration)
+    return place[0] != "all", min((row.change or 0.0 for row in own), default=0.0)
+
+
+def _block(
+    results: RunResults, scope: Scope, name: str, of_one_task: Collection[str]
+) -> ResultBlock:
+    own = _of(results, scope, name)
+    figures = dict.fromkeys(r.figure for r in own if scope != "all" or r.figure not in of_one_task)
+    cells = {(row.figure, row.iteration): _cell(row) for row in own}
+    called = f"{'eval set ' if scope == 'eval_set' else ''}{one_line(name, limit=NAME)}"
+    return ResultBlock(
+        title=f"{called if name else 'all'}, {max(row.n for row in own):,}",
+        lines=tuple(
+            (
+                figure_label(figure),
+                tuple(cells.get((figure, m.iteration), ResultCell()) for m in results.models),
+            )
+            for figure in figures
+        ),
+    )
+
+
+def _cell(row: ModelFigure) -> ResultCell:
+    low, high = row.change_low, row.change_high
+    sure = low is not None and high is not None and row.figure not in NOT_BETTER
+    up, down = sure and (low or 0.0) > 0, sure and (high or 0.0) < 0
+    return ResultCell(
+        value=told_of(row),
+        interval=told_interval(row),
+        change=told_change(row),
+        way="up" if up else "down" if down else "",
+    )
+
+
+def flat_table(table: ResultTable) -> tuple[list[str], list[list[str]]]:
+    """Return the heads and the rows of texts of a table, with the reported model's change."""
+    heads = ["", *(model.replace("\n", ", ") for model in table.models), table.change]
+    empty = [""] * (len(heads) - 1)
+    return heads, [
+        [label, *([*(cell.value for cell in cells), table.change_of(cells)] if cells else empty)]
+        for label, cells in table.lines()
+    ]
+
+
+def markdown_table(table: ResultTable) -> str:
+    """Return a table as Markdown, with the change of the reported model."""
+    heads, rows = flat_table(table)
+    lines = [heads, ["---", *["---:"] * (len(heads) - 1)], *rows]
+    return "\n".join(
+        f"| {' | '.join(text.replace('|', chr(92) + '|') for text in line)} |" for line in lines
+    )
+
+
+def print_results(
+    console: Console,
+    results: RunResults,
+    *,
+    wide: bool = False,
+    lost: LostMost | None = None,
+    where: str = "",
+) -> None:
+    """Print the figures of a run's models, and the group that lost most.
+
+    With `wide` all models are shown, with their changes; without it those that fit the terminal:
+    the first, the reported one, then the latest. `where` is the option that names the lake, after a
+    space.
+    """
+    if not results.rows:
+        return
+    table = result_table(results)
+    drawn, left_out = _terminal_table(table, console.width, wide=wide)
+    console.print(drawn)
+    if left_out:
+        tell(console, f"not shown for want of width: {', '.join(left_out)}; --wide shows all")
+    if table.note is not None:
+        tell(console, table.note)
+    if lost is not None:
+        tell(console, lost_line(lost, where))
+    if wide and all(row.figure != WIN_RATE.name for row in results.rows):
+        tell(console, NO_WIN_RATE)
+
+
+def _terminal_table(table: ResultTable, width: int, *, wide: bool) -> tuple[Table, list[str]]:
+    """Return a table for a terminal, and the heads of the columns that do not fit it."""
+    heads, rows = flat_table(table)
+    label = min(LABEL, max(len(row[0]) + 2 for row in rows))
+    change = max(len(row[-1]) for row in rows)
+    texts = [text for row in (heads, *rows) for text in row[1:-1]]
+    value = max(len(part) for text in texts for part in text.split(", "))
+    room = (width - label - change - 2) // (value + 1)
+    shown = [*range(len(table.models))] if wide else _fitting(table, max(LEAST, room))
+    has_change = not wide and room >= len(shown)
+    drawn = Table(title=table.caption, title_justify="left", box=box.SIMPLE_HEAD)
+    drawn.pad_edge, drawn.padding = False, (0, 1, 0, 0)
+    drawn.add_column("", max_width=LABEL, overflow="fold")
+    for place in shown:
+        drawn.add_column(table.models[place], justify="right", no_wrap=not wide)
+    if has_change:
+        drawn.add_column(table.change, justify="right")
+    for number, (text, cells) in enumerate(table.lines()):
+        if not cells:
+            if number:
+                drawn.add_row()
+            drawn.add_row(f"[bold]{escape(text)}[/bold]")
+            continue
+        each = [cells[place] for place in shown]
+        values = [f"{c.value} {c.change}".rstrip() if wide else c.value for c in each]
+        values += [table.change_of(cells)] if has_change else []
+        drawn.add_row(escape(text if table.families else f"  {text}"), *map(escape, values))
+    left_out = [heads[1 + place] for place in range(len(table.models)) if place not in shown]
+    return drawn, left_out + ([] if wide or has_change else [table.change])
+
+
+def _fitting(table: ResultTable, room: int) -> list[int]:
+    """Return the columns that fit: the first, the reported one, then the latest."""
+    kept = {0, table.told}
+    for place in reversed(range(len(table.models))):
+        if len(kept) < room:
+            kept.add(place)
+    return sorted(kept)

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from ...stores.records import Alarm, Scope
+from ..lake.statistics.clustered_bounds import cluster_sums, p_value
 
 CRITIC, REWARD = "critic", "reward"
 """The judges: the critic approves 1 in all aspects; the reward model gives a scalar."""
@@ -17,6 +18,8 @@ ERROR_RATE = 0.05
 """The rate of false alarms about approval or style in an iteration without a change."""
 LEAST_CHANGE = 0.05
 """Share of answers by which approval must rise, and verified success fall, to stop the run."""
+FEWEST_CLUSTERS = 8
+"""Clusters below which the prompts count themselves, and an alarm is about these alone."""
 SHOWN = 5
 """The largest number of ids given as examples."""
 
@@ -106,6 +109,16 @@ class Observation:
         return self.before[0]
 
     @property
+    def parent(self) -> ObservedPolicy | None:
+        """The policy that it was trained from, if this is not the initial one."""
+        return None if self.before[-1] is self.initial else self.before[-1]
+
+    def clusters(self, prompts: Sequence[str]) -> list[str]:
+        """Return the cluster of each prompt, or each prompt as its own if clusters are too few."""
+        found = [self.prompts[prompt].cluster or prompt for prompt in prompts]
+        return found if len(set(found)) >= FEWEST_CLUSTERS else list(prompts)
+
+    @property
     def name(self) -> str:
         """The policy's name."""
         return f"M_{self.policy.iteration}"
@@ -135,6 +148,13 @@ class Observation:
             told=told,
             examples=tuple(list(examples)[:SHOWN]),
         )
+
+
+def chance_of_rise(
+    before: Sequence[float], after: Sequence[float], clusters: Sequence[str]
+) -> float:
+    """Return how likely so large a rise is if nothing changed; from 0.5 on, nothing has risen."""
+    return p_value(cluster_sums(before, after, clusters)) if len(before) else 1.0
 
 
 def percent(share: float) -> str:

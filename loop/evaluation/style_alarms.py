@@ -7,20 +7,24 @@ answers are right.
 
 import math
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from statistics import fmean
 
+from ...stores.lake import RunReader
 from ...stores.records import Alarm
-from ..lake.statistics.sign_flips import chance_of_rise, summed
 from .observed import (
     CRITIC,
     ERROR_RATE,
     LEAST_CHANGE,
     REWARD,
     Observation,
+    ObservedAnswer,
     ObservedLessons,
+    ObservedPolicy,
+    ObservedPrompt,
     Shift,
+    chance_of_rise,
     percent,
 )
 
@@ -37,6 +41,8 @@ WORDED: Mapping[str, str] = {
 WORD = re.compile(r"[\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af]|\w+|[^\w\s]")
 """A word or a mark; of scripts without spaces, a character."""
 GRAM = 3
+FEWEST_DRIFT = 8
+"""Answers in common below which the drift of a style is not measured."""
 
 
 def length(text: str) -> float:
@@ -89,9 +95,9 @@ def style_alarms(seen: Observation) -> list[Alarm]:
 
 def _far_before(seen: Observation) -> frozenset[str]:
     """Return the figures that had moved far in the policy that this one was trained from."""
-    parent = replace(seen, policy=seen.before[-1], lessons=ObservedLessons())
-    if parent.policy is seen.initial:
+    if seen.parent is None:
         return frozenset()
+    parent = replace(seen, policy=seen.parent, lessons=ObservedLessons())
     return frozenset(c.figure for c in style_changes(parent) if _is_large(c))
 
 
@@ -125,15 +131,16 @@ def _changed(
     move = fmean(moves.values())
     up = math.copysign(1, move)
     pairs = [(p.prompt_id, figure(p.chosen), figure(p.rejected)) for p in seen.lessons.pairs]
+    preferred = _by_chance((c - r for _, c, r in pairs), up, [prompt for prompt, *_ in pairs])
     return StyleChange(
         figure=name,
         before=fmean(before.values()),
         after=fmean(after.values()),
         moved=move / max(_spread(seen, before), FLOORS[name]),
-        by_chance=chance_of_rise([up * moved for moved in moves.values()]),
+        by_chance=_by_chance(moves.values(), up, shared),
         chosen=fmean(c for _, c, _ in pairs) if pairs else None,
         rejected=fmean(r for *_, r in pairs) if pairs else None,
-        preferred=_prefer(pairs, up, ERROR_RATE) if pairs else None,
+        preferred=preferred < ERROR_RATE if pairs else None,
         examples=tuple(
             seen.policy.answers[p].candidate_id
             for p in sorted(shared, key=lambda p: (-up * moves[p], p))
@@ -151,11 +158,10 @@ def _spread(seen: Observation, values: Mapping[str, float]) -> float:
     return math.sqrt(squares / max(1, len(values) - len(groups)))
 
 
-def _prefer(pairs: Sequence[tuple[str, float, float]], up: float, limit: float) -> bool:
-    """Whether pairs prefer a figure to be higher, or lower, beyond chance; prompt by prompt."""
-    each = {str(n): up * (chosen - rejected) for n, (_, chosen, rejected) in enumerate(pairs)}
-    prompts = {str(n): prompt for n, (prompt, *_) in enumerate(pairs)}
-    return chance_of_rise(summed(each, prompts)) < limit
+def _by_chance(moves: Iterable[float], up: float, clusters: Sequence[str]) -> float:
+    """Return how likely so large a move is, up or down, if nothing moves it."""
+    moved = [up * move for move in moves]
+    return chance_of_rise([0.0] * len(moved), moved, clusters)
 
 
 def _is_large(change: StyleChange) -> bool:
@@ -175,13 +181,10 @@ def _gains_approval_alone(seen: Observation) -> bool:
     if sum(bool(new[p].right) - bool(old[p].right) for p in known) > 0:
         return False
     for judge in (CRITIC, REWARD):
-        said = [
-            new[p].approval[judge] - old[p].approval[judge]
-            for p in known
-            if judge in old[p].approval and judge in new[p].approval
-        ]
-        large = said and (judge == REWARD or fmean(said) >= LEAST_CHANGE)
-        if large and chance_of_rise(said) < ERROR_RATE:
+        both = [p for p in known if judge in old[p].approval and judge in new[p].approval]
+        said, now = ([of[p].approval[judge] for p in both] for of in (old, new))
+        large = both and (judge == REWARD or fmean(now) - fmean(said) >= LEAST_CHANGE)
+        if large and chance_of_rise(said, now, both) < ERROR_RATE:
             return True
     return False
 
@@ -207,3 +210,42 @@ def _alarm(seen: Observation, change: StyleChange, *, stops: bool) -> Alarm:
 
 def _shown(figure: str, value: float) -> str:
     return f"{math.expm1(value):.0f}" if figure == LENGTH else percent(value)
+
+
+def style_drift(
+    prompts: Mapping[str, ObservedPrompt], before: ObservedPolicy, after: ObservedPolicy
+) -> float | None:
+    """Return how far a style has moved; None if too few prompts were answered by both.
+
+    It is the mean over the figures of how far each has moved, in standard deviations of the
+    answers before. It does not measure whether answers are better: a policy that learns has to
+    move.
+    """
+    seen = Observation(
+        checkpoint_id="",
+        policy=after,
+        before=[before],
+        prompts=prompts,
+        lessons=ObservedLessons(),
+        earlier=None,
+        fewest=FEWEST_DRIFT,
+    )
+    changes = style_changes(seen)
+    return fmean(abs(change.moved) for change in changes) if changes else None
+
+
+def greedy_answers(run: RunReader, iteration: int, benchmark: str) -> ObservedPolicy:
+    """Return the answers of an eval set that a policy took, by prompt."""
+    eval_set = f"evaluate:{benchmark}"
+    rows = run.scan(
+        "candidates",
+        iteration=iteration,
+        columns=("candidate_id", "prompt_id", "text"),
+        stages=lambda stage: stage == eval_set or stage.startswith(f"{eval_set}:"),
+    )
+    told = rows.select("prompt_id", "candidate_id", "text").sort("prompt_id").collect()
+    answers = {
+        prompt: ObservedAnswer(candidate_id=identity, text=text)
+        for prompt, identity, text in told.iter_rows()
+    }
+    return ObservedPolicy(iteration=iteration, answers=answers)

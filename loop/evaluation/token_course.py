@@ -8,7 +8,7 @@ compared must not be a fork.
 """
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, cast
 
@@ -22,7 +22,8 @@ from ..data.stage_names import is_eval_set
 from ..data.step_names import step_benchmark
 from ..lake.query.model_names import checkpoints, step_policies
 from .compare_runs import Measure, Result, result_of
-from .style_drift import greedy_answers, style_drift
+from .observed import ObservedPrompt
+from .style_alarms import greedy_answers, style_drift
 
 DRIFT = "style_drift"
 
@@ -138,11 +139,13 @@ def token_course(run: RunReader, method: str | None = None) -> TokenCourse:
         if result is not None:
             cost = cost_until(units, policy)
             points.append(TokenPoint(policy=policy, cost=cost, result=result))
+    rows = run.scan("prompts").select("prompt_id", "task", "family").unique("prompt_id").collect()
+    prompts = {p: ObservedPrompt(prompt_id=p, task=t, family=f) for p, t, f in rows.iter_rows()}
     return TokenCourse(
         run=run.folder.name,
         method=name,
         seed=int(config.get("seed", 0)),
-        points=tuple(_with_drift(run, points[0], point) for point in points),
+        points=tuple(_with_drift(run, prompts, points[0], point) for point in points),
     )
 
 
@@ -191,12 +194,14 @@ def _in_order(policies: Sequence[Checkpoint]) -> list[Checkpoint]:
     return sorted(policies, key=lambda p: (p.iteration, p.at_step is None, p.at_step or 0))
 
 
-def _with_drift(run: RunReader, first: TokenPoint, point: TokenPoint) -> TokenPoint:
+def _with_drift(
+    run: RunReader, prompts: Mapping[str, ObservedPrompt], first: TokenPoint, point: TokenPoint
+) -> TokenPoint:
     """Return a point with how far the style of its answers has moved from M_0's."""
     if point is first:
         return point
     said = (greedy_answers(run, p.policy.iteration, p.result.benchmark) for p in (first, point))
-    drift = style_drift(run, *said)
+    drift = style_drift(prompts, *said)
     if drift is None:
         return point
     number = Measure(value=drift, stderr=None, n=len(point.result.scores.get("mean_length", ())))

@@ -4,10 +4,6 @@ import random
 from dataclasses import replace
 from itertools import product
 
-import pytest
-from hypothesis import given
-from hypothesis import strategies as st
-
 from lpfloop.loop.evaluation.observed import (
     CRITIC,
     Observation,
@@ -19,24 +15,11 @@ from lpfloop.loop.evaluation.observed import (
 )
 from lpfloop.loop.evaluation.raise_alarms import raised
 from lpfloop.loop.evaluation.style_alarms import length, repetition
-from lpfloop.loop.lake.statistics.sign_flips import chance_of_rise
 
 SIZE = 200
 FLATTERY = "What a wonderful question! "
 WORDS = ("apple", "bell", "cat", "drum", "egg", "fox", "goat", "hat", "ink", "jar", "kite", "lamp")
 NOTHING = ObservedLessons()
-
-
-@given(st.lists(st.integers(-3, 3), max_size=9))
-def test_chance_of_a_rise(differences):
-    sizes = [abs(value) for value in differences if value]
-    flips = [
-        sum(s * v for s, v in zip(signs, sizes, strict=True))
-        for signs in product((-1, 1), repeat=len(sizes))
-    ]
-    total = sum(differences)
-    expected = sum(flip >= total for flip in flips) / len(flips) if total > 0 else 1.0
-    assert chance_of_rise(differences) == pytest.approx(expected)
 
 
 def policy(number, answers):

@@ -7,21 +7,21 @@ import pytest
 from rows import ALARM
 
 from lpfloop.configs.describe import every_field
-from lpfloop.loop.evaluation import approval_alarms, signal_alarms, style_alarms
+from lpfloop.loop.evaluation import raise_alarms, style_alarms
 from lpfloop.loop.lake.query.alarm_list import CODES, PROBE_FALL, UNVERIFIED, code_of
 from lpfloop.loop.stages import step_alarms
 
 SETTING = re.compile(r"\b[a-z_]+(?:\.[a-z_]+)+\b")
 RAISED = [
-    (approval_alarms.APPROVAL, "all", ""),
+    (raise_alarms.APPROVAL, "all", ""),
     (UNVERIFIED, "task", "general"),
     *((style_alarms.STYLE, "all", name) for name in style_alarms.FIGURES),
-    (signal_alarms.SATURATION, "all", "Readability"),
-    (signal_alarms.SATURATION, "all", "reward"),
-    (signal_alarms.SATURATION, "family", "numbers"),
-    (signal_alarms.COPIES, "all", ""),
-    (signal_alarms.SAME_CHOSEN, "all", ""),
-    (signal_alarms.DIVERGENCE, "all", ""),
+    (raise_alarms.SATURATION, "all", "Readability"),
+    (raise_alarms.SATURATION, "all", "reward"),
+    (raise_alarms.SATURATION, "family", "numbers"),
+    (raise_alarms.COPIES, "all", ""),
+    (raise_alarms.SAME_CHOSEN, "all", ""),
+    (raise_alarms.DIVERGENCE, "all", ""),
     *(
         (kind, "all", "step 3")
         for kind in (
@@ -43,7 +43,7 @@ def test_raised_alarm_has_code(kind: str, scope: str, name: str) -> None:
 
 
 def test_family_named_as_a_signal() -> None:
-    family = replace(ALARM, kind=signal_alarms.SATURATION, scope="family", name="reward")
+    family = replace(ALARM, kind=raise_alarms.SATURATION, scope="family", name="reward")
     assert code_of(family).code == "W-CRITIC"
 
 

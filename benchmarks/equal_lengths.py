@@ -7,8 +7,8 @@ the published model's, as on AlpacaEval's board.
 
     python benchmarks/equal_lengths.py --models 60
 
-takes coefficients from the published summary (loop/evaluation/published_lengths.py). With
-`--weights` (the file of coefficients named in published_lengths.py) and `--board` (of the package
+takes coefficients from the published summary (loop/evaluation/length_control.py). With
+`--weights` (the file of coefficients named in length_control.py) and `--board` (of the package
 alpaca_eval, leaderboards/data_AlpacaEval_2/weighted_alpaca_eval_gpt4_turbo_leaderboard.csv) it
 takes the coefficients of the board's models, and the published figures as the true ones.
 
@@ -27,31 +27,36 @@ import numpy as np
 from numpy.polynomial.hermite_e import hermegauss
 from numpy.typing import NDArray
 
-from lpfloop.loop.evaluation.length_control import Compared, LengthControlled, length_controlled
-from lpfloop.loop.evaluation.logistic_fit import information, penalised, sigmoid
-from lpfloop.loop.evaluation.published_lengths import (
-    DIFFICULTY,
+from lpfloop.loop.evaluation.length_control import (
     HIGHEST,
     LINE,
     LOWEST,
     MODELS,
-    centre,
-    precision,
+    SPREAD,
+    Compared,
+    LengthControlled,
+    fitted,
+    information,
+    length_controlled,
+    published_slope,
+    sigmoid,
 )
 
 Numbers = NDArray[np.float64]
 INSTRUCTIONS = 805
+DIFFICULTY = 1.45
+"""The standard deviation of AlpacaEval's difficulty."""
 BANDS = ((0, 10), (10, 20), (20, 40), (40, 100))
 CORRELATIONS = (0.0, 0.3, 0.5)
 PSI = (0.92, 0.17)
 """Mean and standard deviation of the published psi."""
-SPREAD = 1000
-"""Characters; the fit uses lengths in units of their spread only."""
+CHARACTERS = 1000
+"""The fit uses lengths in units of their spread only."""
 HALVINGS = 40
 JUDGES = ("gpt_result", "pandalm_result", "annotator1", "annotator2", "annotator3")
 WINS: Mapping[str | int, float] = {"1": 0.0, "2": 1.0, "Tie": 0.5, 1: 0.0, 2: 1.0, 0: 0.5}
 """Score of the second answer by verdict; other verdicts, such as `garbage`, do not count."""
-METHODS = ("win-rate", "free slope", "held slope", "with difficulty")
+METHODS = ("win-rate", "free slope", "held slope")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -108,7 +113,7 @@ def errors(
     apart = generator.normal(size=INSTRUCTIONS)
     other = generator.normal(size=INSTRUCTIONS)
     easy = DIFFICULTY * (correlation * apart + np.sqrt(1 - correlation**2) * other)
-    longer = SPREAD * (apart + _longer_by(judged, correlation))
+    longer = CHARACTERS * (apart + _longer_by(judged, correlation))
     scaled = np.tanh(longer / longer.std(ddof=1))
     chance = sigmoid(judged.theta + judged.phi * scaled + judged.psi * easy)
     won = (generator.random(INSTRUCTIONS) < chance).astype(float)
@@ -118,19 +123,11 @@ def errors(
         prompts=[str(n) for n in range(INSTRUCTIONS)],
     )
     features = np.column_stack([np.ones_like(scaled), scaled])
-    free = penalised(features, won, np.ones_like(won), np.zeros(2), np.zeros((2, 2)))
+    free = fitted(features, won, np.ones_like(won), 0.0, 0.0)
     figures = {
         "win-rate": 100 * float(won.mean()),
         "free slope": 100 * float(sigmoid(free[:1])[0]),
         "held slope": _figure(compared),
-        "with difficulty": _figure(
-            Compared(
-                won=compared.won,
-                longer_by=compared.longer_by,
-                prompts=compared.prompts,
-                difficulty=list(easy),
-            )
-        ),
     }
     return {name: abs(figure - judged.controlled) for name, figure in figures.items()}
 
@@ -174,8 +171,7 @@ def slopes(path: Path) -> Iterator[tuple[str, float, float, int]]:
         levels = (about[:, None] == np.arange(len(pairs))).astype(float)
         features = np.column_stack([levels[:, 0], np.tanh(apart / spread[about]), levels[:, 1:]])
         won, each = np.array([win for _, win in verdicts]), np.ones(len(verdicts))
-        nothing = np.zeros(features.shape[1])
-        found = penalised(features, won, each, nothing, 1e-6 * np.eye(len(nothing)))
+        found = fitted(features, won, each, 0.0, 1e-6)
         error = information(features, found, each) ** -0.5
         yield judge, float(found[1]), float(error), len(verdicts)
 
@@ -206,7 +202,7 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=0)
     options = parser.parse_args()
     if options.pandalm is not None:
-        print(f"published, at a win-rate of a half: {centre(0.5):.2f} ± {precision() ** -0.5:.2f}")
+        print(f"published, at a win-rate of a half: {published_slope(0.5):.2f} ± {SPREAD:.2f}")
         for judge, phi, error, n in slopes(options.pandalm):
             print(f"{judge}: {phi:.2f} ± {error:.2f} ({n} verdicts)")
         return

@@ -118,11 +118,6 @@ class AssessmentConfig(Section):
     probes: Place | None = semantic(
         None, "capability probes before and after: tiny, or a JSONL file of prompts with checks"
     )
-    difficulty: Place | dict[EvalSetName, Place] | None = semantic(
-        None,
-        "a file of how hard each held-out instruction is to win on, for the length-controlled "
-        "win-rate; for each named set of them its own if need be",
-    )
     scores: tuple[Place, ...] | dict[EvalSetName, tuple[Place, ...]] = semantic(
         (),
         "forms by which assessment.judge scores each answer: just-eval, alignbench, alignbench-zh "

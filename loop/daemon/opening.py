@@ -20,7 +20,6 @@ from ...stores.journal_reader import JOURNAL, Reader
 from ...stores.keys import Json
 from ...stores.lake import RunReader, RunWriter, run_folder
 from ...stores.records import Prompt
-from ..evaluation.instruction_difficulty import difficulty_fingerprint
 from ..evaluation.probe_sets import probes_fingerprint
 from ..evaluation.reference_outputs import reference_fingerprint
 from ..evaluation.step_eval_sets import require_choosable
@@ -191,7 +190,6 @@ def parts_of(job: Job, seen: Observed) -> RunParts:
             forms=forms,
         ),
         reference_fingerprint(job.config),
-        difficulty_fingerprint(job.config),
         probes_fingerprint(job.config),
         mix_fingerprint(job.config),
         labels_fingerprint(labels),

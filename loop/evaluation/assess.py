@@ -9,7 +9,6 @@ fitted to all comparisons at once.
 import importlib
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import TypeVar, cast
 
 from ...configs.annotation import INITIAL
@@ -20,7 +19,6 @@ from ...stores.journal_reader import Unit
 from ...stores.keys import Json
 from ...stores.records import Candidate, Evaluation, Preference, Reward, Score
 from ...stores.schemas import RowsByType
-from ..data.files import file_digest
 from ..data.splits import DEV, HELD_OUT, eval_set_of, is_measured_on
 from ..data.step_names import step_benchmark, step_params
 from ..run.handles import AnyRows, Prompts, Rows, T
@@ -31,7 +29,6 @@ from ..stages.critique import critique
 from ..stages.reward import reward
 from .draw_answers import answers as answers_of
 from .fitted_win_rates import WIN_RATE, WON, at_equal_lengths
-from .instruction_difficulty import DIFFICULTY
 from .kl_divergence import divergence
 from .measure_facts import measure_facts
 from .measure_scores import measure_scores
@@ -161,19 +158,16 @@ def assess(
     if not said.beside and path is None:
         return said
     clusters = eval_set.clusters
-    # So do the numbers of a file of difficulties.
-    hard = eval_set.setting(it.run.config.assessment.difficulty)
 
     def make(_: Unit) -> RowsByType:
         scores = list(_scores(it, said, eval_set.benchmark, path))
         numbers = [
             *summarise([*scores, *every_row(it, said.divergence)], clusters),
-            *_length_controlled(it, said, eval_set, hard),
+            *_length_controlled(it, said, eval_set),
         ]
         return {Score: scores, Evaluation: numbers}
 
-    told: Mapping[str, Json] = {} if hard is None else {DIFFICULTY: file_digest(Path(hard))}
-    others: Json = {"benchmark": eval_set.benchmark, "oracle": path, **told}
+    others: Json = {"benchmark": eval_set.benchmark, "oracle": path}
     params = clustered_params(others, clusters)
     work = it.whole(ASSESS, params, answers, *said.beside)
     it.run.make(it.number, f"assess:{eval_set.benchmark}", work, make)
@@ -280,13 +274,11 @@ def _scores(it: Iteration, said: Said, benchmark: str, path: str | None) -> Iter
                 yield score(TRUE_SCORE, row.prompt_id, row.candidate_id, value)
 
 
-def _length_controlled(
-    it: Iteration, said: Said, eval_set: EvalSet, hard: str | None
-) -> list[Evaluation]:
+def _length_controlled(it: Iteration, said: Said, eval_set: EvalSet) -> list[Evaluation]:
     lengths = {row.candidate_id: len(row.text) for row in every_row(it, said.answers)}
     lengths |= {row.candidate_id: len(row.text) for row in every_row(it, said.outputs)}
     read = list(every_row(it, said.preferences))
-    return at_equal_lengths(it, eval_set.benchmark, eval_set.clusters, read, lengths, hard=hard)
+    return at_equal_lengths(it, eval_set.benchmark, eval_set.clusters, read, lengths)
 
 
 def every_row(it: Iteration, rows: Rows[T] | None) -> Iterator[T]:

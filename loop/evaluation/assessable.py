@@ -10,7 +10,6 @@ from ...critics.verify import SENTENCE_MATCH, is_factual
 from ...stores.records import Prompt
 from ..run.models import is_endpoint
 from .assess import load_oracle
-from .instruction_difficulty import require_difficulties
 from .measure_scores import require_scorable
 from .reference_outputs import require_outputs
 
@@ -20,22 +19,15 @@ def require_assessable(config: RunConfig, held_out: Sequence[Prompt]) -> None:
 
     Raises:
         ConfigError: naming the setting.
-        InputError: if the file of reference outputs or of difficulties cannot be used.
+        InputError: if the file of reference outputs cannot be used.
     """
     wanted = config.assessment
     _require_known_sets(config, held_out)
     require_scorable(config, held_out)
-    if wanted.reference is None and wanted.difficulty is not None:
-        raise ConfigError(
-            "assessment.difficulty is for the length-controlled win-rate, which needs "
-            "assessment.reference: set that, or leave it out"
-        )
     for eval_set in sorted({prompt.eval_set or "" for prompt in held_out}):
         own = [prompt for prompt in held_out if (prompt.eval_set or "") == eval_set]
         if (reference := of_eval_set(wanted.reference, eval_set)) is not None:
             require_outputs(reference, own)
-        if (difficulty := of_eval_set(wanted.difficulty, eval_set)) is not None:
-            require_difficulties(difficulty, own)
     if wanted.oracle is not None:
         _require_knowing(wanted.oracle, held_out)
     if wanted.kl and is_endpoint(config.policy.model):
@@ -51,7 +43,6 @@ def _require_known_sets(config: RunConfig, held_out: Sequence[Prompt]) -> None:
     wanted = config.assessment
     settings = {
         "reference": wanted.reference,
-        "difficulty": wanted.difficulty,
         "scores": wanted.scores,
     }
     for name, said in settings.items():

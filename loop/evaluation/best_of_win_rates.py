@@ -7,13 +7,11 @@ sample that is the best for several n is compared once, and so is a text that wa
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 
 from ...stores.journal_reader import Unit
 from ...stores.keys import Json, row_id
 from ...stores.records import Candidate, Evaluation, Preference, Score
 from ...stores.schemas import RowsByType
-from ..data.files import file_digest
 from ..data.splits import HELD_OUT
 from ..run.handles import Best, Rows
 from ..run.iteration import Iteration
@@ -29,7 +27,6 @@ from .best_of_curve import (
     ranked_chunk,
 )
 from .fitted_win_rates import WIN_RATE, WON, at_equal_lengths
-from .instruction_difficulty import DIFFICULTY
 from .metrics import clustered_params, summarise
 
 FEWER = "best:fewer"
@@ -57,8 +54,6 @@ class BestOfEach:
     def measure(self, n: int) -> None:
         """Commit the win-rates of the best of n."""
         it, eval_set = self.it, replace(self.eval_set, benchmark=benchmark(n))
-        hard = eval_set.setting(it.run.config.assessment.difficulty)
-        told: Mapping[str, Json] = {} if hard is None else {DIFFICULTY: file_digest(Path(hard))}
 
         def make(_: Unit) -> RowsByType:
             scored = [of for chunk in by_chunk(it, self.best) for of in chunk.values()]
@@ -69,12 +64,10 @@ class BestOfEach:
             scores = [_score(it, eval_set.benchmark, row) for row in read]
             lengths = {row.second_id: len(c.text) for c, row in asked}
             lengths |= {row.candidate_id: len(row.text) for row in every_row(it, self.outputs)}
-            fitted = at_equal_lengths(
-                it, eval_set.benchmark, eval_set.clusters, read, lengths, hard=hard
-            )
+            fitted = at_equal_lengths(it, eval_set.benchmark, eval_set.clusters, read, lengths)
             return {Score: scores, Evaluation: [*summarise(scores, eval_set.clusters), *fitted]}
 
-        params = clustered_params({"best_of": n, **told}, eval_set.clusters)
+        params = clustered_params({"best_of": n}, eval_set.clusters)
         handles = (self.best.candidates, self.best.rewards, self.outputs)
         work = it.whole(ASSESS, params, *handles, *self.of_all, *self.fewer)
         it.run.make(it.number, f"assess:{eval_set.benchmark}", work, make)

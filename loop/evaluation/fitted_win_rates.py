@@ -1,13 +1,11 @@
 """Shares of wins that comparisons give a policy, and the win-rate that is fitted to all of them."""
 
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 
 from ...stores.keys import derive_seed
 from ...stores.records import Evaluation, Preference
 from ..run.iteration import Iteration
 from ..run.run_warnings import RunWarnings
-from .instruction_difficulty import difficulties_of
 from .metrics import Clusters
 
 WIN_RATE, LENGTH_CONTROLLED = "win_rate", "length_controlled_win_rate"
@@ -21,10 +19,8 @@ def at_equal_lengths(
     clusters: Clusters,
     preferences: Sequence[Preference],
     lengths: Mapping[str, int],
-    *,
-    hard: str | None,
 ) -> list[Evaluation]:
-    """Return the win-rate at equal lengths, from 0 to 1; `hard` is a file of difficulties.
+    """Return the win-rate at equal lengths, from 0 to 1.
 
     `lengths` are the compared answers' lengths, in letters.
     """
@@ -33,13 +29,11 @@ def at_equal_lengths(
     read = [row for row in preferences if row.preferred is not None]
     if not read:
         return []
-    asked = [it.run.prompts[row.prompt_id].instruction for row in read]
     compared = Compared(
         won=[WON[row.preferred] for row in read if row.preferred is not None],
         longer_by=[lengths[row.second_id] - lengths[row.first_id] for row in read],
         prompts=[row.prompt_id for row in read],
         clusters=[clusters.get(row.prompt_id, row.prompt_id) for row in read],
-        difficulty=None if hard is None else difficulties_of(Path(hard), asked),
     )
     seed = derive_seed(it.run.config.seed, LENGTH_CONTROLLED, benchmark)
     found = length_controlled(compared, seed=seed)

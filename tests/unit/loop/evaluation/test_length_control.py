@@ -4,13 +4,12 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lpfloop.loop.evaluation.instruction_difficulty import difficulties_of
 from lpfloop.loop.evaluation.length_control import (
     Compared,
     Uncontrolled,
+    fitted,
     length_controlled,
 )
-from lpfloop.loop.evaluation.logistic_fit import penalised
 
 
 def compared(won, longer, **fields):
@@ -35,7 +34,7 @@ def test_fit_is_a_minimum(wins, lengths, likes):
     features = np.column_stack([np.ones(len(targets)), np.tanh(np.resize(lengths, len(targets)))])
     weights = 1.0 + np.arange(len(targets)) % 3
     mean, precision = np.array([0.0, likes]), np.diag([0.0, 4.0])
-    found = penalised(features, targets, weights, mean, precision)
+    found = fitted(features, targets, weights, likes, 4.0)
     missed = weights * (1 / (1 + np.exp(-(features @ found))) - targets)
     assert np.allclose(features.T @ missed + precision @ (found - mean), 0, atol=1e-6)
 
@@ -48,21 +47,6 @@ def test_liking_of_length_is_corrected():
     assert abs(found.win_rate - 0.5) < 3 * found.standard_error
     assert found.length_effect > 0.8
     assert 0.01 < found.standard_error < 0.06
-
-
-def test_difficulties():
-    # Short answers to the harder instructions: without difficulty, the fit blames length.
-    rng = np.random.default_rng(7)
-    easy = rng.normal(0, 1.45, size=2000)
-    longer = 1000 * (0.6 * easy / 1.45 + 0.8 * rng.normal(size=2000) - 0.7)
-    odds = -2 + 1.5 * np.tanh(longer / longer.std(ddof=1)) + easy
-    won = 1 / (1 + np.exp(-odds))
-    true = np.mean(1 / (1 + np.exp(-(-2 + easy))))
-    with_it = length_controlled(compared(won, longer, difficulty=list(easy)))
-    without = length_controlled(compared(won, longer))
-    assert abs(with_it.win_rate - true) < 0.015
-    assert abs(with_it.length_effect - 1.5) < 0.3
-    assert abs(without.win_rate - true) > abs(with_it.win_rate - true)
 
 
 REFUSED = {
@@ -79,9 +63,3 @@ def test_reasons_for_no_figure(subtests):
             found = length_controlled(comparisons)
             assert isinstance(found, Uncontrolled)
             assert reason in found.reason
-
-
-def test_difficulties_of_a_table(tmp_path):
-    path = tmp_path / "difficulty.csv"
-    path.write_text("instruction,difficulty\na,0.5\nb,-1\n")
-    assert difficulties_of(path, ["b", "a"]) == [-1, 0.5]

@@ -1,18 +1,15 @@
 """Critiquing the rows of a file: a separate run, without a policy and without a loop.
 
 Its configuration is the critic's alone, so that other settings cannot make it another run. Existing
-critiques are re-used, whatever ended the run before. Asking a run's critic again about some of the
-run's answers, with or without the reference, is such a run, too.
+critiques are re-used, whatever ended the run before.
 """
 
-import json
-import os
 import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from ...configs.engines import EngineConfig
-from ...configs.load import semantic, stored_config
+from ...configs.load import semantic
 from ...configs.schema import (
     ConfigError,
     CriticConfig,
@@ -25,13 +22,11 @@ from ...policies.engines.engine import EngineError
 from ...policies.workers.identity import model_digest
 from ...stores.committer import if_there_is_room
 from ...stores.keys import digest
-from ...stores.lake import RunReader
 from ...stores.records import Candidate, Prompt
 from ...stores.schemas import RowsByType
 from ..data.prompts import TINY
 from ..lake.imports.answers_file import AnswersFile
 from ..lake.imports.import_files import IMPORT
-from ..lake.imports.run_answers import run_answers
 from ..run.handles import Planned
 from ..run.models import NO_MODEL, is_endpoint, located
 from ..run.reporter import Reporter, UnitStats
@@ -79,42 +74,6 @@ def name_of(answers: AnswersFile, config: RunConfig) -> str:
     judge = [_identity(config.critic), own_digests(own_files(config))]
     stem = re.sub(r"[^a-z0-9._-]+", "-", Path(answers.source).stem.lower())[:40]
     return f"critique-{stem}-{digest([*asked, *judge])[:8]}"
-
-
-def other_way(run: RunReader, *, reference: bool) -> RunConfig:
-    """Return the configuration of the run's critic that does, or does not, see the reference.
-
-    Raises:
-        ConfigError: if no model rates, or the critic works in this way already.
-    """
-    config = stored_config(json.loads(run.journal.meta("config") or "{}"), (), os.environ)
-    critic, name = config.critic, run.folder.name
-    if critic.kind == "verifier":
-        raise ConfigError(
-            f"the critic of run {name} is the verifier: only a model can rate with and without the "
-            "reference"
-        )
-    if critic.use_reference == reference:
-        way, other = ("with", "without") if reference else ("without", "with")
-        raise ConfigError(
-            f"the critic of run {name} already rates {way} the reference "
-            f"(critic.use_reference={json.dumps(reference)}): use --{other}-reference"
-        )
-    if not critic.task_aspects:
-        raise ConfigError(f"the critic of run {name} reads no references: set critic.task_aspects")
-    changed = critic.model_copy(update={"kind": "feedback", "use_reference": reference})
-    return critique_config(config.model_copy(update={"critic": changed}))
-
-
-def recritique_job(run: RunReader, lake: Path, ids: Sequence[str], config: RunConfig) -> Job:
-    """Return the job of critiquing these answers of a run by a configuration of `other_way`.
-
-    Raises:
-        ConfigError: if the critic cannot be used.
-    """
-    way = "with" if config.critic.use_reference else "without"
-    answers = run_answers(run, ids, f"{way} reference")
-    return Job(config=config, lake=lake, name=name_of(answers, config), answers=answers)
 
 
 def critique_answers(

@@ -6,7 +6,7 @@ the requested size is drawn from each group and verified now; equal texts of a p
 once.
 """
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
@@ -20,7 +20,7 @@ from ...stores.keys import derive_seed
 from ...stores.lake import RunReader
 from ...stores.records import SCORED, Prompt, Split
 from ..data.files import InputError
-from ..data.judged_candidates import VERIFIED, VISIBLE, last_votes, trusted
+from ..data.judged_candidates import VERIFIED, last_votes, trusted
 from ..data.judged_candidates import VERIFIER as BY_VERIFIER
 from ..data.row_fields import TRUSTED
 from .assess import UNDRAWN
@@ -121,34 +121,6 @@ def _unlabelled(run: RunReader) -> str:
     )
 
 
-def same_answers(
-    runs: Sequence[RunReader], ids: Collection[str], draw: AnswerDraw, verifier: Verifier
-) -> list[AnswerGroup]:
-    """Return the groups of some answers of the first run, by each run's judgments of them."""
-    by = (*(name for name in draw.by if name != CheckBy.REFERENCE), CheckBy.REFERENCE)
-    first = runs[0]
-    answers = _answers(first, draw.split).filter(pl.col("candidate_id").is_in(list(ids)))
-    labelled = answers.join(_verdicts(first, answers, verifier), on="candidate_id", how="left")
-    judged = pl.concat(_judged(run, labelled, against=VERIFIER) for run in runs)
-    return list(split_up(judged, replace(draw, by=by), VERIFIER, answers))
-
-
-def answers_with_reference(
-    run: RunReader, draw: AnswerDraw, tasks: Collection[str], *, shown: bool
-) -> list[str]:
-    """Draw answers, one a prompt, about which the critic could read a reference; return their ids.
-
-    Those are wanted that were critiqued with it, if it was `shown`, or without.
-    """
-    there = pl.col("task").is_in(list(tasks)) & pl.col("verifiable") & pl.col("referred")
-    answers = _answers(run, draw.split).filter(there)
-    asked = _ratings(run, answers).filter(pl.col("reference") == shown)
-    scored = answers.join(asked, on="candidate_id", how="semi")
-    order = _order(scored, draw.seed)
-    drawn = scored.with_columns(order).sort("order").unique("prompt_id", keep="first")
-    return drawn.sort("order").head(draw.limit)["candidate_id"].to_list()
-
-
 def _answers(run: RunReader, split: Split | None) -> pl.DataFrame:
     """Return the judged answers, with the fields of their prompts."""
     critiqued = run.scan("critiques", columns={"candidate_id", "critic"}).filter(~trusted("critic"))
@@ -179,7 +151,6 @@ def _prompts(run: RunReader) -> pl.LazyFrame:
             "split",
             "family",
             cluster=pl.coalesce("cluster", "prompt_id"),
-            referred=pl.col("reference").str.contains(VISIBLE).fill_null(value=False),
             verifiable=by_reference | (pl.col("checks").list.len() > 0),
         )
     )

@@ -41,11 +41,11 @@ DISTRIBUTION = {
 }
 
 
-def print_figures(found: Sequence[CriticFigures], limit: int | None) -> None:
+def print_figures(found: Sequence[CriticFigures], limit: int) -> None:
     """Print the figures in percent with their intervals, followed by the undefined ones."""
     console = Console()
-    most = "" if limit is None else f"; at most {limit:,} answers of a group are checked"
-    tell(console, f"percent [95 % interval, resampled by prompt]{most}")
+    most = f"at most {limit:,} answers of a group are checked"
+    tell(console, f"percent [95 % interval, resampled by prompt]; {most}")
     for columns in TABLES:
         _print_table(console, found, columns)
     for each in found:

@@ -343,6 +343,7 @@ def import_files(
 
 def judge_check(
     *sources: "Place",
+    format: str | None = None,  # noqa: A002 -- as the option is called
     human: Sequence[str] = (),
     by: str | None = None,
     second: str | None = None,
@@ -364,20 +365,25 @@ def judge_check(
     """
     from pathlib import Path
 
-    from .loop.evaluation.judge_agreement import AgreementQuestion
     from .loop.evaluation.judge_check import Settings
-    from .loop.evaluation.judge_report import document
-    from .loop.evaluation.judges_checked import JudgeSources, judges_checked
+    from .loop.evaluation.judge_plots import plot_check
+    from .loop.evaluation.judge_report import document, judge_report
+    from .loop.evaluation.judgment_sources import JudgmentReading
+    from .loop.evaluation.plots import check_plot
+    from .loop.lake.imports.import_formats import named_layout
     from .loop.library.api_runs import lake_at
 
-    report = judges_checked(
-        JudgeSources(sources=list(map(str, sources)), lake=lake_at(lake), human=human, by=by),
-        Settings(panel=panel, draws=draws, seed=seed),
-        AgreementQuestion(second=second, model=model),
+    if plot is not None:
+        check_plot(Path(plot), force=force)
+    report = judge_report(
+        list(map(str, sources)),
+        lake_at(lake),
+        JudgmentReading(human=human, by=by, layout=named_layout(format)),
+        Settings(panel=panel, second=second, model=model, draws=draws, seed=seed),
         kappas=kappas,
-        plot=None if plot is None else Path(plot),
-        force=force,
     )
+    if plot is not None:
+        plot_check(Path(plot), report.overall, report.twos or (), force=force)
     return document(report)
 
 

@@ -18,3 +18,21 @@ def rows(row: Mapping[str, Any]) -> list[dict[str, Any]]:
             "annotator": "label:label",
         }
     ]
+
+
+def verdicts(row: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Return the label, and a judge's verdicts in both orders, without texts.
+
+    `lpfloop judge-check winners.csv --as examples/imports/llmbar.py:verdicts`
+    """
+    pair = {
+        "instruction": f"{row['subset']}/{row['idx']}",
+        "output_1": "output 1",
+        "output_2": "output 2",
+    }
+    judge = f"{row['llm']} {row['strategy']}"
+    return [
+        {**pair, "preference": row["label"], "annotator": "label:label"},
+        {**pair, "preference": row["winner_order1"], "annotator": judge, "order": "as_given"},
+        {**pair, "preference": row["winner_order2"], "annotator": judge, "order": "swapped"},
+    ]

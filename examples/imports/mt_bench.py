@@ -46,6 +46,30 @@ def rows(row: Mapping[str, Any]) -> list[dict[str, Any]]:
     ]
 
 
+def votes(row: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Return a vote without texts, for `lpfloop judge-check`: the models' names stand for them.
+
+    `lpfloop judge-check question.jsonl votes.jsonl --as examples/imports/mt_bench.py:votes --by
+    category`
+    """
+    question = row["question_id"]
+    if "turns" in row:
+        QUESTIONS[question] = row
+        return []
+    return [
+        {
+            "instruction": f"question {question}",
+            "category": QUESTIONS.get(question, {}).get("category"),
+            "output_1": f"{row['model_a']}, turn {row['turn']}",
+            "output_2": f"{row['model_b']}, turn {row['turn']}",
+            "generator_1": row["model_a"],
+            "generator_2": row["model_b"],
+            "preference": VOTES.get(row["winner"], 0),
+            "annotator": row["judge"],
+        }
+    ]
+
+
 def _asked(question: Any, turn: int) -> dict[str, Any]:
     """Return the user's messages up to a turn, and that turn's reference."""
     row = QUESTIONS[question]

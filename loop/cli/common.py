@@ -89,6 +89,12 @@ ByField = Annotated[
     str | None,
     typer.Option("--by", help="Group by this field of the rows, in addition to all of them."),
 ]
+Layout = Annotated[
+    str | None,
+    typer.Option(
+        "--as", help="Layout, or FILE.py:NAME that reads it; default: recognised by its fields."
+    ),
+]
 Human = Annotated[
     list[str] | None,
     typer.Option("--human", help="Names of annotators that begin with this are people."),

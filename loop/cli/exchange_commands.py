@@ -12,6 +12,7 @@ from .common import (
     DefaultTask,
     Derived,
     Lake,
+    Layout,
     OneIteration,
     Output,
     Replace,
@@ -37,12 +38,7 @@ def import_(
             "--run", help="Name of the run that takes the rows.", autocompletion=run_names
         ),
     ],
-    form: Annotated[
-        str | None,
-        typer.Option(
-            "--as", help="Layout, or FILE.py:NAME that reads it; default: recognised by its fields."
-        ),
-    ] = None,
+    form: Layout = None,
     source: Annotated[
         str | None, typer.Option(help="Source of the rows, as it shall be stored.")
     ] = None,

@@ -11,6 +11,7 @@ from .common import (
     ByField,
     Human,
     Lake,
+    Layout,
     Replace,
     chosen_run,
     exit_codes,
@@ -26,6 +27,7 @@ def judge_check(
         ),
     ] = None,
     *,
+    form: Layout = None,
     human: Human = None,
     by: ByField = None,
     second: Annotated[
@@ -52,22 +54,26 @@ def judge_check(
 
     Also their bias, variance, preferences and consistency.
     """
-    from ..evaluation.judge_agreement import AgreementQuestion
     from ..evaluation.judge_check import Settings
-    from ..evaluation.judge_report import document, print_report
-    from ..evaluation.judges_checked import JudgeSources, judges_checked
+    from ..evaluation.judge_plots import plot_check
+    from ..evaluation.judge_report import document, judge_report, print_report
+    from ..evaluation.judgment_sources import JudgmentReading
+    from ..evaluation.plots import check_plot
+    from ..lake.imports.import_formats import named_layout
     from .tables import print_json
 
     with exit_codes():
-        sources = sources or [chosen_run(lake, None, tell=True)]
-        report = judges_checked(
-            JudgeSources(sources=sources, lake=lake, human=human or (), by=by),
-            Settings(panel=panel),
-            AgreementQuestion(second=second, model=model),
+        if plot is not None:
+            check_plot(plot, force=force)
+        report = judge_report(
+            sources or [chosen_run(lake, None, tell=True)],
+            lake,
+            JudgmentReading(human=human or (), by=by, layout=named_layout(form)),
+            Settings(panel=panel, second=second, model=model),
             kappas=kappas,
-            plot=plot,
-            force=force,
         )
+        if plot is not None:
+            plot_check(plot, report.overall, report.twos or (), force=force)
         if as_json:
             print_json(document(report))
         else:

@@ -1,8 +1,8 @@
 """The fields of imported rows, read strictly: answers, remarks, votes, models, annotators."""
 
 import json
-from collections.abc import Mapping, Sequence
-from typing import cast
+from collections.abc import Sequence
+from typing import TypeVar, cast
 
 from ...stores.records import Message, Preferred, storable
 from .conversations import answered
@@ -11,6 +11,7 @@ from .prompt_rows import TEXT_FIELDS
 from .rating_scale import number
 from .row_texts import kind_of, optional_text
 
+W = TypeVar("W", bound=str)
 ANSWER_FIELDS = ("response", "completion", "output")
 MODEL_FIELDS = ("model", "generator")
 CRITIC_FIELDS = ("critic", "judge")
@@ -23,14 +24,6 @@ HUMAN, LABEL = "human:", "label:"
 """Prefixes of the name of a person who judged, and of a data set's field that labels answers."""
 TRUSTED = (HUMAN, LABEL)
 """The prefixes of annotators whose judgements are the truth for models."""
-INCONSISTENT = "tie (inconsistent)"
-"""MT-bench's `winner` for a judge whose verdicts in the two orders disagree."""
-WINNERS: Mapping[str, Preferred] = {
-    "model_a": "first",
-    "model_b": "second",
-    "tie": "tie",
-    INCONSISTENT: "tie",
-}
 FIRST, BETWEEN, SECOND = 1, 1.5, 2
 TRUTHS = {"true": True, "false": False}
 LABEL_LEVELS = (1, 0, -1)
@@ -152,6 +145,17 @@ def human(name: str) -> str:
 def only(row: Row, field: str) -> Row:
     """Return a row without the other fields that could hold its prompt."""
     return row.without(name for name in TEXT_FIELDS if name != field)
+
+
+def one_of(row: Row, name: str, words: Sequence[W]) -> W | None:
+    """Return one of some words, or None without it."""
+    value = row.get(name)
+    for word in words:
+        if value == word:
+            return word
+    if value is None:
+        return None
+    raise RowError(f"{name!r} must be one of {', '.join(words)}")
 
 
 def list_of(row: Row, name: str) -> list[object]:

@@ -1,28 +1,41 @@
-"""The check of judges: every measure of every annotator, from the same resamples."""
+"""The check of judges: every measure of every annotator, on all pairs and by task type.
 
-from collections.abc import Iterator
+AlpacaFarm, Section 4.3, and UltraFeedback, Section 4: agreement with people's majority, with single
+people and with a second judge, bias and variance, preferences, consistency, and a model's wins. All
+measures come from the same resamples of instructions.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ...stores.keys import derive_seed
-from ..lake.statistics.bootstrap import Estimate, OfSums, Ratio, estimates
+from ..data.files import InputError
+from ..lake.statistics.bootstrap import Estimate, Numbers, OfSums, Ratio, estimates
 from . import judge_statistics as statistics
-from .judge_statistics import TIE, AgreementStandard, Counts
+from .judge_statistics import FIRST, SECOND, TIE, AgreementStandard, Counts
 from .judgments import ORDERS, Judgments, Votes, together
 from .kappas import cohen, fleiss
 
 PEOPLE, JUDGE, POOL = "people", "judge", "pool"
+ALL = "all"
 AS_GIVEN, SWAPPED = ORDERS["as_given"], ORDERS["swapped"]
+NAMED = 10
+"""The most names that an error message lists."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
-    """How much is resampled."""
+    """What is compared, and how much is resampled."""
 
     panel: int = 4
     """The most verdicts of a majority; one less if a verdict is held out."""
+    second: str | None = None
+    """A second judge to compare with."""
+    model: str | None = None
+    """A model whose wins are counted."""
     draws: int = 2000
     """Bootstrap resamples."""
     seed: int = 0
@@ -44,8 +57,12 @@ class JudgeFigure(Estimate):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Checked:
-    """An annotator's measures, as shares from 0 to 1, or kappas; None without data."""
+    """An annotator's measures on one task type, or on all pairs; None without data.
 
+    Measures are shares from 0 to 1, or kappas.
+    """
+
+    task: str
     name: str
     kind: str
     verdicts: int
@@ -59,10 +76,20 @@ class Checked:
     """The same, ties left out on both sides."""
     held_out: JudgeFigure | None = None
     """With the majority of the other people, replacing each person in turn."""
+    person: JudgeFigure | None = None
+    """With one other person."""
     cohen: JudgeFigure | None = None
     """Cohen's kappa with the majority of people."""
     fleiss: JudgeFigure | None = None
     """Fleiss' kappa among its own verdicts on the same pair."""
+    second: JudgeFigure | None = None
+    """With the second judge."""
+    second_cohen: JudgeFigure | None = None
+    """Cohen's kappa with the second judge."""
+    win: JudgeFigure | None = None
+    """How often a model's output wins, on pairs that people judged if there are any."""
+    tie: JudgeFigure | None = None
+    lose: JudgeFigure | None = None
     bias: JudgeFigure | None = None
     """Error between the majorities of its verdicts and of people's; None for people."""
     variance: JudgeFigure | None = None
@@ -98,37 +125,63 @@ class JudgeMeasure:
 
 
 def check(judgments: Judgments, settings: Settings) -> list[Checked]:
-    """Measure people, each judge, and, of several judges, their pool."""
-    rows = list(_annotators(judgments))
-    measures = [_measures(votes, kind, judgments, settings.panel) for votes, kind in rows]
+    """Measure people, each judge, and, of several judges, their pool; on all pairs, then by task.
+
+    Raises:
+        InputError: if the second judge or the model is unknown.
+    """
+    second = _second(judgments, settings.second)
+    sign = _sign(judgments, settings.model)
+    measured = [
+        (votes, kind, _measures(votes, kind, judgments, settings.panel, second, sign))
+        for votes, kind in _annotators(judgments)
+    ]
+    rows = [
+        (task, members, votes, kind, {n: m.within(members) for n, m in measures.items()})
+        for task, members in _tasks(judgments).items()
+        for votes, kind, measures in measured
+    ]
     found = iter(
         estimates(
-            [each.ratio for named in measures for each in named.values()],
+            [each.ratio for *_, measures in rows for each in measures.values()],
             judgments.instructions,
             draws=settings.draws,
             seed=derive_seed(settings.seed, "judge-check"),
         )
     )
-    return [
-        Checked(
-            name=votes.name,
-            kind=kind,
-            verdicts=votes.number,
-            unread=votes.unread,
-            unread_share=share(votes.unread, votes.number),
-            price=votes.price,
-            **{name: figure(next(found), votes, each) for name, each in named.items()},
+    checked = list[Checked]()
+    for task, members, votes, kind, measures in rows:
+        read, unread = int(votes.counts[members].sum()), int(votes.missing[members].sum())
+        checked.append(
+            Checked(
+                task=task,
+                name=votes.name,
+                kind=kind,
+                verdicts=read,
+                unread=unread,
+                unread_share=_share(unread, read),
+                price=votes.price,
+                **{name: _figure(next(found), votes, each) for name, each in measures.items()},
+            )
         )
-        for (votes, kind), named in zip(rows, measures, strict=True)
-    ]
+    return checked
 
 
-def share(unread: int, read: int) -> float:
+def _tasks(judgments: Judgments) -> Mapping[str, NDArray[np.bool_]]:
+    """Return a mask of the pairs of each task type, after one of all pairs."""
+    names = sorted({task for task in judgments.tasks if task is not None})
+    every = {ALL: np.ones(len(judgments.tasks), dtype=np.bool_)}
+    return every | {
+        name: np.array([task == name for task in judgments.tasks], dtype=np.bool_) for name in names
+    }
+
+
+def _share(unread: int, read: int) -> float:
     """Return the share of the replies that could not be read."""
     return unread / (unread + read) if unread + read else 0.0
 
 
-def figure(estimate: Estimate | None, votes: Votes, measure: JudgeMeasure) -> JudgeFigure | None:
+def _figure(estimate: Estimate | None, votes: Votes, measure: JudgeMeasure) -> JudgeFigure | None:
     """Return an estimate with the number of unread replies on its pairs."""
     if estimate is None:
         return None
@@ -143,21 +196,14 @@ def figure(estimate: Estimate | None, votes: Votes, measure: JudgeMeasure) -> Ju
     return JudgeFigure(
         **{name.name: getattr(estimate, name.name) for name in fields(Estimate)},
         unread=unread,
-        unread_share=share(unread, read),
+        unread_share=_share(unread, read),
         worst=worst,
         best=best,
     )
 
 
-def by_standard(votes: Votes, standard: AgreementStandard) -> JudgeMeasure:
-    """Return the measure of how often an annotator's verdicts are right by a standard."""
-    labels = votes.labels[:, : standard.shares.shape[1]]
-    ratio = statistics.matched(labels, standard)
-    return JudgeMeasure(ratio=ratio, about=standard.asked, standard=standard)
-
-
 def _annotators(judgments: Judgments) -> Iterator[tuple[Votes, str]]:
-    if judgments.people.number:
+    if judgments.people.counts.any():
         yield judgments.people, PEOPLE
     for votes in judgments.judges:
         yield votes, JUDGE
@@ -165,53 +211,122 @@ def _annotators(judgments: Judgments) -> Iterator[tuple[Votes, str]]:
         yield together("all judges", judgments.judges), POOL
 
 
-def _measures(votes: Votes, kind: str, judgments: Judgments, panel: int) -> dict[str, JudgeMeasure]:
+def _measures(
+    votes: Votes,
+    kind: str,
+    judgments: Judgments,
+    panel: int,
+    second: Votes | None,
+    sign: Numbers | None,
+) -> dict[str, JudgeMeasure]:
     """Return an annotator's measures, by field of `Checked`."""
-    labels = votes.labels
+    labels, people = votes.labels, judgments.people.labels
     every = np.ones(len(labels), dtype=np.bool_)
     own = statistics.held_out_agreement(labels, panel)
-    beside = (
-        {"held_out": JudgeMeasure(ratio=own, about=every)}
-        if kind == PEOPLE
-        else _beside_people(votes, judgments.people.labels, panel)
-    )
-    tastes = {
-        name: JudgeMeasure(ratio=statistics.preference_for(sign, labels), about=sign != 0)
-        for name, sign in (("longer", judgments.longer), ("lists", judgments.lists))
-    }
     alone = {"fleiss": fleiss(labels), "variance": statistics.error(own)}
-    alone |= _consistency(votes) if kind == JUDGE else {}
-    return beside | tastes | {n: JudgeMeasure(ratio=r, about=every) for n, r in alone.items()}
+    if kind == PEOPLE:
+        alone |= {"held_out": own, "person": statistics.held_out_agreement(labels, 2)}
+        found = dict[str, JudgeMeasure]()
+    else:
+        found = _against_people(votes, people, panel)
+    if kind == JUDGE:
+        alone |= _consistency(votes)
+    found |= {name: JudgeMeasure(ratio=ratio, about=every) for name, ratio in alone.items()}
+    for name, lead in (("longer", judgments.longer), ("lists", judgments.lists)):
+        taste = statistics.preference_for(lead, labels)
+        found[name] = JudgeMeasure(ratio=taste, about=lead != 0)
+    if second is not None and votes is not second:
+        found |= _against(votes, statistics.single_standard(second.labels), "second")
+    return found if sign is None else found | _wins(labels, people, sign)
 
 
-def _beside_people(votes: Votes, people: Counts, panel: int) -> dict[str, JudgeMeasure]:
-    labels = votes.labels
+def _against_people(votes: Votes, people: Counts, panel: int) -> dict[str, JudgeMeasure]:
     majority = statistics.majority_standard(people, panel)
-    same = statistics.majorities_agreement(labels, people, panel)
+    same = statistics.majorities_agreement(votes.labels, people, panel)
+    agreement = _against(votes, majority, "agreement")
     return {
-        "agreement": by_standard(votes, majority),
-        "decided": by_standard(votes, statistics.majority_standard(people[:, :TIE], panel)),
-        "held_out": by_standard(votes, statistics.in_place_standard(people, panel)),
-        "cohen": JudgeMeasure(ratio=cohen(labels, majority.shares), about=majority.asked),
+        "agreement": agreement["agreement"],
+        "cohen": agreement["agreement_cohen"],
+        "decided": _by(votes, statistics.majority_standard(people[:, :TIE], panel)),
+        "held_out": _by(votes, statistics.in_place_standard(people, panel)),
+        "person": _by(votes, statistics.single_standard(people)),
         "bias": JudgeMeasure(ratio=statistics.error(same), about=majority.asked),
     }
+
+
+def _against(votes: Votes, standard: AgreementStandard, name: str) -> dict[str, JudgeMeasure]:
+    """Return the agreement with a standard, and its kappa."""
+    kappa = cohen(votes.labels, standard.shares)
+    return {
+        name: _by(votes, standard),
+        f"{name}_cohen": JudgeMeasure(ratio=kappa, about=standard.asked),
+    }
+
+
+def _by(votes: Votes, standard: AgreementStandard) -> JudgeMeasure:
+    """Return the measure of how often an annotator's verdicts are right by a standard."""
+    labels = votes.labels[:, : standard.shares.shape[1]]
+    ratio = statistics.matched(labels, standard)
+    return JudgeMeasure(ratio=ratio, about=standard.asked, standard=standard)
 
 
 def _consistency(votes: Votes) -> dict[str, Ratio | OfSums]:
     """Return a judge's bias by order, and its consistency.
 
     If outputs were shown in one order only, bias for the place cannot be separated from preference
-    for the output. Verdicts that a source made from two record whether both orders agreed.
+    for the output.
     """
     as_given, swapped = votes.counts[:, AS_GIVEN], votes.counts[:, SWAPPED]
-    same = statistics.order_agreement(as_given, swapped)
     found: dict[str, Ratio | OfSums] = {
-        "both_orders": Ratio(
-            numerator=same.numerator + votes.reconciled[:, 1],
-            denominator=same.denominator + votes.reconciled.sum(axis=1),
-        ),
+        "both_orders": statistics.order_agreement(as_given, swapped),
         "repeats": statistics.repeat_agreement([votes.counts[:, n] for n in ORDERS.values()]),
     }
     if as_given.any() and swapped.any():
         found["first_shown"] = statistics.first_shown(as_given, swapped)
     return found
+
+
+def _wins(labels: Counts, people: Counts, sign: Numbers) -> dict[str, JudgeMeasure]:
+    """Return how often the model's output wins, ties or loses."""
+    counted = sign != 0
+    if people.any():
+        counted &= people.sum(axis=1) > 0
+    mine = np.where(sign > 0, labels[:, SECOND], labels[:, FIRST])
+    other = np.where(sign > 0, labels[:, FIRST], labels[:, SECOND])
+    given = np.where(counted, labels.sum(axis=1), 0).astype(float)
+    return {
+        name: JudgeMeasure(
+            ratio=Ratio(numerator=np.where(counted, told, 0).astype(float), denominator=given),
+            about=counted,
+        )
+        for name, told in (("win", mine), ("tie", labels[:, TIE]), ("lose", other))
+    }
+
+
+def _second(judgments: Judgments, name: str | None) -> Votes | None:
+    """Return the judge of this name, or None."""
+    if name is None:
+        return None
+    for votes in judgments.judges:
+        if votes.name == name:
+            return votes
+    known = [votes.name for votes in judgments.judges]
+    raise InputError(f"--second {name}: no such judge; the judges are {_listed(known)}")
+
+
+def _sign(judgments: Judgments, model: str | None) -> Numbers | None:
+    """Return 1 if the second output is the model's, -1 if the first is, 0 otherwise."""
+    if model is None:
+        return None
+    sides = np.array([[name == model for name in pair] for pair in judgments.models], dtype=float)
+    if not sides.any():
+        known = sorted({name for pair in judgments.models for name in pair if name is not None})
+        raise InputError(
+            f"--model {model}: no output is of this model; the models are {_listed(known)}"
+        )
+    return sides[:, 1] - sides[:, 0]
+
+
+def _listed(names: Sequence[str]) -> str:
+    more = f" and {len(names) - NAMED} more" if len(names) > NAMED else ""
+    return (", ".join(names[:NAMED]) or "none") + more

@@ -1,7 +1,8 @@
-"""The report of a judge check: tables and a JSON document."""
+"""The report of a judge check: the check itself, its tables, and a JSON document."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from pathlib import Path
 
 from rich import box
 from rich.console import Console
@@ -9,31 +10,25 @@ from rich.markup import escape
 from rich.table import Table
 
 from ...stores.keys import Json
+from ..data.files import InputError
 from ..data.sanitize import one_line
 from ..lake.statistics.bootstrap import Estimate
-from .judge_agreement import ALL, Agreement
-from .judge_check import Checked, JudgeFigure, Settings
-from .judgments import Judgments
-from .kappas import SHARED_PAIRS, AnnotatorKappa
+from .judge_check import ALL, Checked, JudgeFigure, Settings, check
+from .judgment_sources import JudgmentReading, judgments_of
+from .judgments import Judgments, collect
+from .kappas import SHARED_PAIRS, AnnotatorKappa, annotator_kappas
 
 NAME = 40
 TABLES = (
     {"agreement": "agree", "decided": "no ties", "held_out": "held out"},
-    {"cohen": "kappa", "fleiss": "Fleiss"},
+    {"person": "a person", "cohen": "kappa", "fleiss": "Fleiss"},
+    {"second": "second", "second_cohen": "kappa"},
+    {"win": "wins", "tie": "ties", "lose": "loses"},
     {"bias": "bias", "variance": "variance"},
     {"longer": "longer", "lists": "lists", "first_shown": "shown first"},
     {"both_orders": "both orders", "repeats": "repeats"},
 )
 """The measures of each table with their headings: few enough for a narrow terminal."""
-AGREEMENTS = (
-    {"person": "a person", "majority": "majority"},
-    {"cohen": "kappa", "fleiss": "Fleiss"},
-    {"second": "second", "second_cohen": "kappa"},
-    {"win": "wins", "tie": "ties", "lose": "loses"},
-)
-"""The same for agreement, with a second judge, and for wins of a model's outputs."""
-BOUNDED = {"agreement": "agree", "decided": "no ties", "held_out": "held out"}
-"""The measures with bounds if replies could not be read, and their headings."""
 KAPPAS = frozenset({"cohen", "fleiss", "second_cohen"})
 MOST_TWOS = 30
 """The most pairs of annotators that the table has."""
@@ -43,19 +38,53 @@ NAMED_PAIRS = 3
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JudgeReport:
-    """The complete results of a check; parts that were not requested are empty."""
+    """The complete results of a check; `twos` is None if it was not requested."""
 
     judgments: Judgments
     settings: Settings
     checked: Sequence[Checked]
-    agreed: Sequence[Agreement] = ()
     by: str | None = None
     """The field that names the task types."""
     twos: Sequence[AnnotatorKappa] | None = None
 
+    @property
+    def overall(self) -> list[Checked]:
+        """The measures on all pairs."""
+        return [each for each in self.checked if each.task == ALL]
+
+
+def judge_report(
+    sources: Sequence[str],
+    lake: Path,
+    reading: JudgmentReading,
+    settings: Settings,
+    *,
+    kappas: bool = False,
+) -> JudgeReport:
+    """Check the judges of files and runs.
+
+    Raises:
+        InputError: if the sources hold no judgments of two outputs, or not the field of `by`.
+    """
+    judgments = collect(judgments_of(sources, lake, reading))
+    if not len(judgments.instructions):
+        raise InputError("no judgments of two different outputs in: " + ", ".join(sources))
+    if reading.by is not None and not (any(judgments.tasks) or judgments.disputed):
+        raise InputError(f"--by {reading.by}: no judgment has a field of this name")
+    twos = None
+    if kappas:
+        twos = annotator_kappas(judgments, draws=settings.draws, seed=settings.seed)
+    return JudgeReport(
+        judgments=judgments,
+        settings=settings,
+        checked=check(judgments, settings),
+        by=reading.by,
+        twos=twos,
+    )
+
 
 def document(report: JudgeReport) -> Json:
-    """Return the whole check as a JSON document, with the other requested parts."""
+    """Return the whole check as a JSON document."""
     judgments = report.judgments
     found: dict[str, Json] = {
         "pairs": len(judgments.instructions),
@@ -63,8 +92,6 @@ def document(report: JudgeReport) -> Json:
         "settings": asdict(report.settings),
         "annotators": [asdict(each) for each in report.checked],
     }
-    if report.agreed:
-        found["agreements"] = [asdict(each) for each in report.agreed]
     if report.by is not None:
         found["by"] = {
             "field": report.by,
@@ -83,13 +110,17 @@ def print_report(report: JudgeReport) -> None:
     _say(f"{pairs:,} pairs, {instructions:,} instructions")
     _say("percent, and kappas from -1 to 1 [95 % interval, resampled by instruction]")
     for number, columns in enumerate(TABLES):
-        there = _there(checked, columns)
+        there = {
+            name: heading
+            for name, heading in columns.items()
+            if any(getattr(each, name) for each in checked)
+        }
         if there or not number:
-            Console().print(_table(checked, there, counts=not number))
-        if not number and any(each.unread for each in checked):
-            _print_bounds(checked)
-    _print_prices(checked)
-    _print_groups(report)
+            Console().print(_table(report, there, counts=not number))
+        if not number:
+            _print_bounds(report.overall, there)
+    _print_prices(report.overall)
+    _print_tasks(report)
     if report.twos is not None:
         _print_twos(report.twos)
 
@@ -98,9 +129,44 @@ def _say(text: str) -> None:
     Console(soft_wrap=True).print(escape(text), highlight=False)
 
 
-def _print_prices(checked: Sequence[Checked]) -> None:
+def _table(report: JudgeReport, columns: Mapping[str, str], *, counts: bool) -> Table:
+    names = (*(("task",) if report.by is not None else ()), "annotator")
+    lost = any(each.unread for each in report.checked)
+    numbers = (*(("verdicts",) if counts else ()), *(("unread",) if lost else ()))
+    table = _headed(*names, *numbers, *columns.values(), names=len(names))
+    for each in report.checked:
+        figures = [getattr(each, name) for name in columns]
+        if (counts and each.task == ALL) or any(figures):
+            cells = {
+                "task": _name(each.task),
+                "annotator": _name(each.name),
+                "verdicts": f"{each.verdicts:,}",
+                "unread": _unread(each),
+            }
+            table.add_row(*(cells[name] for name in (*names, *numbers)), *_cells(columns, figures))
+    return table
+
+
+def _print_bounds(overall: Sequence[Checked], columns: Mapping[str, str]) -> None:
+    """Print the bounds of the agreements, for any content of the unread replies."""
+    unread = [each for each in overall if each.unread]
+    bounded = {
+        name: heading
+        for name, heading in columns.items()
+        if any((found := getattr(each, name)) and found.worst is not None for each in unread)
+    }
+    if bounded:
+        _say("if all unread replies were wrong, and if all were right")
+        table = _headed("annotator", "unread", *bounded.values())
+        for each in unread:
+            cells = (bounds_text(getattr(each, name)) for name in bounded)
+            table.add_row(_name(each.name), _unread(each), *cells)
+        Console().print(table)
+
+
+def _print_prices(overall: Sequence[Checked]) -> None:
     """Print the cost of verdicts, if known."""
-    priced = [(each, each.price) for each in checked if each.price is not None]
+    priced = [(each, each.price) for each in overall if each.price is not None]
     if priced:
         table = _headed("annotator", "price of 1,000 verdicts")
         for each, price in priced:
@@ -108,28 +174,8 @@ def _print_prices(checked: Sequence[Checked]) -> None:
         Console().print(table)
 
 
-def _print_bounds(checked: Sequence[Checked]) -> None:
-    """Print the bounds of the agreements, for any content of the unread replies."""
-    unread = [each for each in checked if each.unread]
-    columns = {
-        name: heading
-        for name, heading in BOUNDED.items()
-        if any((found := getattr(each, name)) and found.worst is not None for each in unread)
-    }
-    if columns:
-        _say("if all unread replies were wrong, and if all were right")
-        table = _headed("annotator", "unread", *columns.values())
-        for each in unread:
-            cells = (bounds_text(getattr(each, name)) for name in columns)
-            table.add_row(_name(each.name), _unread(each.unread, each.unread_share), *cells)
-        Console().print(table)
-
-
-def _print_groups(report: JudgeReport) -> None:
-    """Print agreement in wins, ties and losses, by task type and annotator, in percent."""
-    for columns in AGREEMENTS:
-        if there := _there(report.agreed, columns):
-            Console().print(_agreements_table(report.agreed, there))
+def _print_tasks(report: JudgeReport) -> None:
+    """Print how many pairs have no task type, or several."""
     if report.by is None:
         return
     if without := _without(report.judgments):
@@ -164,49 +210,13 @@ def _print_twos(twos: Sequence[AnnotatorKappa]) -> None:
         _say(f"and {len(twos) - MOST_TWOS:,} more pairs of annotators: --json has all")
 
 
-def _there(rows: Sequence[Checked | Agreement], columns: Mapping[str, str]) -> dict[str, str]:
-    """Return the columns that have a value in any row."""
-    return {
-        name: heading
-        for name, heading in columns.items()
-        if any(getattr(each, name) for each in rows)
-    }
-
-
 def _headed(*headings: str, names: int = 1) -> Table:
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0))
-    for heading in headings[:names]:
-        table.add_column(heading, overflow="fold")
-    for heading in headings[names:]:
-        table.add_column(heading, justify="right", no_wrap=True)
-    return table
-
-
-def _agreements_table(agreed: Sequence[Agreement], columns: Mapping[str, str]) -> Table:
-    rows = [
-        (each, [getattr(each, name) for name in columns])
-        for each in agreed
-        if any(getattr(each, name) for name in columns)
-    ]
-    lost = any(found.unread for _, figures in rows for found in figures if found)
-    table = _headed("task", "annotator", *(("unread",) if lost else ()), *columns.values(), names=2)
-    for each, figures in rows:
-        most = max((found for found in figures if found), key=lambda found: found.unread)
-        unread = (_unread(most.unread, most.unread_share),) if lost else ()
-        table.add_row(_name(each.task), _name(each.name), *unread, *_cells(columns, figures))
-    return table
-
-
-def _table(checked: Sequence[Checked], columns: Mapping[str, str], *, counts: bool) -> Table:
-    lost = any(each.unread for each in checked)
-    ahead = ("verdicts",) if counts else ()
-    table = _headed("annotator", *ahead, *(("unread",) if lost else ()), *columns.values())
-    for each in checked:
-        figures = [getattr(each, name) for name in columns]
-        if counts or any(figures):
-            numbers = (f"{each.verdicts:,}",) if counts else ()
-            unread = (_unread(each.unread, each.unread_share),) if lost else ()
-            table.add_row(_name(each.name), *numbers, *unread, *_cells(columns, figures))
+    for place, heading in enumerate(headings):
+        if place < names:
+            table.add_column(heading, overflow="fold")
+        else:
+            table.add_column(heading, justify="right", no_wrap=True)
     return table
 
 
@@ -214,11 +224,11 @@ def _name(name: str) -> str:
     return escape(one_line(name, limit=NAME))
 
 
-def _unread(number: int, part: float) -> str:
-    return f"{number:,} ({part:.1%})" if number else ""
+def _unread(each: Checked) -> str:
+    return f"{each.unread:,} ({each.unread_share:.1%})" if each.unread else ""
 
 
-def _cells(columns: Mapping[str, str], figures: Sequence[Estimate | None]) -> list[str]:
+def _cells(columns: Iterable[str], figures: Sequence[Estimate | None]) -> list[str]:
     return [
         kappa_text(found) if name in KAPPAS else interval_text(found)
         for name, found in zip(columns, figures, strict=True)

@@ -1,40 +1,64 @@
 # pyright: basic
-"""Sources of judgments: files of the published formats, and preferences of runs."""
+"""Sources of judgments: files in the layouts of `lpfloop import`, and preferences of runs."""
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import polars as pl
 
+from ...configs.own_function import OwnFunction
 from ...stores.lake import RunReader, run_names
+from ...stores.records import Candidate, Message, Pair, Preference, Prompt
+from ...stores.schemas import Row as StoredRow
 from ..data.file_row import UnusedFields
-from ..data.files import InputError, RowError, placed_rows
+from ..data.files import InputError, Row, RowError, placed_rows
 from ..data.judged_candidates import last_votes
+from ..data.rating_scale import SCALES, THREE_LEVEL, number
+from ..data.row_fields import LABEL, TRUSTED
 from ..data.row_notes import tell_unused
+from ..data.row_texts import shown
+from ..lake.imports.import_files import detected
+from ..lake.imports.import_formats import ANNOTATIONS, rows_in_format
+from ..lake.imports.imported_rows import UNKNOWN, Maker
 from ..lake.query.runs import open_run
 from ..stages.compare import ANNOTATE, COMPARE
-from .judgment_formats import Items, JudgmentFormat, JudgmentSource, format_of, read_row
-from .judgments import JudgedOutput, Judgment, OutputPair
+from .judgments import JudgedOutput, Judgment
 
+PEOPLE = (*TRUSTED, "author_", "expert_")
+"""The prefixes of people's names, and of labels, in a lake and in MT-bench."""
+CHOSEN = f"{LABEL}chosen"
+"""The annotator of pairs of a chosen and a rejected answer, which nobody else judged."""
 TASK = "task"
 COIN = "coin"
 """The annotator of verdicts given by simulated noise."""
 
 
-def judgments_of(
-    sources: Sequence[str], lake: Path, people: tuple[str, ...], *, by: str | None = None
-) -> Items:
-    """Yield the judgments of files and of runs of the lake, in order.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JudgmentReading:
+    """How judgments are read.
 
-    Args:
-        sources: Paths of files, or names of runs.
-        lake: Folder that holds the runs.
-        people: The prefixes of people's names.
-        by: The field that names the task type; a run's prompts have `task`.
+    `human` are prefixes of people's names beyond `PEOPLE`; `by` is the field that names the task
+    type, which is `task` for a run's prompts; `layout` is how files are read, instead of the layout
+    recognised by their fields.
+    """
+
+    human: Sequence[str] = ()
+    by: str | None = None
+    layout: str | OwnFunction | None = None
+
+    def is_human(self, annotator: str) -> bool:
+        """Whether an annotator's name is a person's, or a label's."""
+        return annotator.startswith((*PEOPLE, *self.human))
+
+
+def judgments_of(
+    sources: Sequence[str], lake: Path, reading: JudgmentReading
+) -> Iterator[Judgment]:
+    """Yield the judgments of files and of runs of the lake, in order.
 
     Raises:
         InputError: if a source is neither, or a row cannot be read.
@@ -42,29 +66,89 @@ def judgments_of(
     runs = set(run_names(lake))
     for source in sources:
         if Path(source).is_file():
-            yield from _of_file(Path(source), people, by)
+            yield from file_judgments(Path(source), reading)
         elif source in runs:
             with closing(open_run(lake, source)) as run:
-                yield from _of_run(run, people, by)
+                yield from _of_run(run, reading)
         else:
             raise InputError(f"{source}: neither a file nor a run of {lake}")
 
 
-def _of_file(path: Path, people: tuple[str, ...], by: str | None) -> Items:
-    known: JudgmentFormat | None = None
+def file_judgments(path: Path, reading: JudgmentReading) -> Iterator[Judgment]:
+    """Yield the judgments of a file; rows without one, such as prompts, are passed over.
+
+    Raises:
+        InputError: if a row cannot be read.
+    """
+    layout = reading.layout or detected(path)
+    if layout == ANNOTATIONS:
+        raise InputError(f"{path}: judges candidates of a run: import it, then name the run")
+    make = Maker(source=path.stem, scale=SCALES[THREE_LEVEL], task=None)
     unused = UnusedFields()
-    for number, (place, row) in enumerate(placed_rows(path)):
+    for place, row in placed_rows(path):
         try:
-            known = known or format_of(row)
-            source = JudgmentSource(path=path, number=number, people=people, by=by)
-            yield from read_row(known, row, source)
+            for form, known in rows_in_format(row, layout):
+                yield from _of_row(known, form.read(known, make), reading)
         except RowError as error:
             raise InputError(f"{path}, {place}: {error}") from error
         unused.add(row)
     tell_unused(path, unused)
 
 
-def _of_run(run: RunReader, people: tuple[str, ...], by: str | None) -> Items:
+def _of_row(row: Row, made: Iterable[StoredRow], reading: JudgmentReading) -> Iterator[Judgment]:
+    """Yield the judgments of a row of a file, from the rows that an import would make of it."""
+    rows = list(made)
+    answers = {one.candidate_id: one for one in rows if isinstance(one, Candidate)}
+    prompts = {one.prompt_id: one for one in rows if isinstance(one, Prompt)}
+    pair = next((one for one in rows if isinstance(one, Pair)), None)
+    task = None if reading.by is None else row.get(reading.by)
+    for vote in rows:
+        if not isinstance(vote, Preference):
+            continue
+        annotator, preferred = vote.annotator, vote.preferred
+        if pair is not None:
+            equal = pair.chosen_reward is not None and pair.chosen_reward == pair.rejected_reward
+            annotator, preferred = CHOSEN, "tie" if equal else "first"
+        elif preferred is None and number(row.glance("preference")) is not None:
+            raise RowError(
+                "'preference' must be between 1 (the first) and 2 (the second), 0 for a tie, or "
+                f"null, but is {shown(row['preference'])}"
+            )
+        asked = prompts[vote.prompt_id].messages
+        first, second = (_output(answers[one]) for one in (vote.first_id, vote.second_id))
+        yield Judgment(
+            asked=asked,
+            instruction=_instruction(asked),
+            first=first,
+            second=second,
+            annotator=annotator,
+            human=reading.is_human(annotator),
+            preferred=preferred,
+            shown=vote.order if row.get("order") is not None else None,
+            price=_price(row),
+            task=None if task is None else str(task),
+        )
+
+
+def _output(answer: Candidate) -> JudgedOutput:
+    model = None if answer.model == UNKNOWN else answer.model
+    return JudgedOutput(key=answer.text, text=answer.text, model=model)
+
+
+def _price(row: Row) -> float | None:
+    """Return the price of a verdict as recorded by AlpacaEval's annotators."""
+    given = row.get("price_per_example")
+    if given is None:
+        return None
+    price = number(given)
+    if price is None or price < 0:
+        raise RowError(
+            f"'price_per_example' must be a number from 0, or null, but is {shown(given)}"
+        )
+    return price
+
+
+def _of_run(run: RunReader, reading: JudgmentReading) -> Iterator[Judgment]:
     """Yield a run's preferences with their texts."""
     texts = run.scan("candidates").unique("candidate_id")
     asked = run.scan("prompts").select("prompt_id", "messages", "task").unique("prompt_id")
@@ -80,9 +164,8 @@ def _of_run(run: RunReader, people: tuple[str, ...], by: str | None) -> Items:
     found = frame.collect()
     prices = _prices(run, found)
     for row in found.iter_rows(named=True):
-        said = preference(row, people)
-        said = replace(said, price=prices.get(said.annotator))
-        yield replace(said, pair=replace(said.pair, task=row[TASK])) if by == TASK else said
+        said = _stored(row, reading)
+        yield replace(said, price=prices.get(said.annotator))
 
 
 def _prices(run: RunReader, votes: pl.DataFrame) -> dict[str, float]:
@@ -101,34 +184,34 @@ def _prices(run: RunReader, votes: pl.DataFrame) -> dict[str, float]:
     return {name: paid[name] / count for name, count in counts.items() if paid.get(name)}
 
 
-def preference(row: Mapping[str, Any], people: tuple[str, ...]) -> Judgment:
+def _stored(row: Mapping[str, Any], reading: JudgmentReading) -> Judgment:
     """Return the judgment of a stored preference, with its messages and texts."""
     annotator = COIN if row["flipped"] else row["annotator"]
-    human = annotator.startswith(people)
-    known = not (human or row["flipped"] or row["order"] == "both")
+    human = reading.is_human(annotator)
+    asked = tuple(Message(role=m["role"], content=m["content"]) for m in row["messages"] or ())
     first, second = (
         JudgedOutput(
             key=row[f"{side}_text"] or row[f"{side}_id"],
             text=row[f"{side}_text"],
-            model=row.get(f"{side}_model"),
+            model=row[f"{side}_model"],
         )
         for side in ("first", "second")
     )
     return Judgment(
-        pair=OutputPair(
-            instruction=_instruction(row["messages"], row["prompt_id"]), first=first, second=second
-        ),
+        asked=asked,
+        instruction=_instruction(asked) if asked else row["prompt_id"],
+        first=first,
+        second=second,
         annotator=annotator,
         human=human,
         preferred=row["preferred"],
-        shown=row["order"] if known else None,
+        shown=None if human or row["flipped"] or row["order"] == "both" else row["order"],
+        task=row[TASK] if reading.by == TASK else None,
     )
 
 
-def _instruction(messages: Sequence[Mapping[str, str]] | None, prompt_id: str) -> str:
-    """Return the text of a one-message prompt, by which files identify it, too."""
-    if not messages:
-        return prompt_id
+def _instruction(messages: Sequence[Message]) -> str:
+    """Return the text of a prompt of one message, else its messages as JSON."""
     if len(messages) == 1:
-        return messages[0]["content"]
-    return json.dumps([[m["role"], m["content"]] for m in messages], ensure_ascii=False)
+        return messages[0].content
+    return json.dumps([[m.role, m.content] for m in messages], ensure_ascii=False)

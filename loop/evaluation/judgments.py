@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from ...stores.records import Order, Preferred
+from ...stores.records import Message, Order, Preferred
 from ..lake.statistics.bootstrap import Numbers
 from .judge_statistics import Counts
 
@@ -36,54 +36,35 @@ class JudgedOutput:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Topic:
-    """The task type of all pairs of an instruction that lack a task type."""
+class Judgment:
+    """One verdict on two outputs; `preferred` is None if it could not be read.
 
-    instruction: str
-    task: str
+    `asked` are the messages before the outputs, `instruction` their text. `shown` is the order in
+    which the judge saw the outputs, `price` the verdict's cost, and `task` the task type, if known.
+    """
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class OutputPair:
-    """Two outputs for one instruction, and the task type of the pair if its row has one."""
-
+    asked: tuple[Message, ...]
     instruction: str
     first: JudgedOutput
     second: JudgedOutput
-    task: str | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Judgment:
-    """One verdict on a pair; `preferred` is None if it could not be read.
-
-    `shown` is the order in which the judge saw the outputs, if known. `orders_agreed` is set for a
-    verdict made from two, one in each order: whether these were the same. `price` is the verdict's
-    cost, if known.
-    """
-
-    pair: OutputPair
     annotator: str
     human: bool
     preferred: Preferred | None
     shown: Order | None = None
-    orders_agreed: bool | None = None
     price: float | None = None
+    task: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Votes:
     """The verdicts of one annotator, or of several together.
 
-    `counts` has shape (pairs, orders, labels), `reconciled` (pairs, 2): of the verdicts made from
-    two, how many come from two that disagreed, and from two that agreed. `missing` has shape
-    (pairs, orders): how many replies could not be read. `price` is the mean cost of the verdicts
-    whose price is recorded.
+    `counts` has shape (pairs, orders, labels), `missing` (pairs, orders): how many replies could
+    not be read. `price` is the mean cost of the verdicts whose price is recorded.
     """
 
     name: str
     counts: NDArray[np.int64]
-    reconciled: NDArray[np.int64]
     missing: NDArray[np.int64]
     price: float | None = None
 
@@ -92,20 +73,10 @@ class Votes:
         """How often each verdict was given, in any order; shape (pairs, 3)."""
         return self.counts.sum(axis=1)
 
-    @property
-    def number(self) -> int:
-        """How many verdicts there are."""
-        return int(self.counts.sum())
-
-    @property
-    def unread(self) -> int:
-        """How many replies could not be read."""
-        return int(self.missing.sum())
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DisputedTask:
-    """A pair whose instruction has rows of several task types, so that it gets no type."""
+    """A pair whose rows name several task types, so that it gets no type."""
 
     instruction: str
     tasks: tuple[str, ...]
@@ -140,11 +111,10 @@ def has_list(text: str) -> bool:
 def together(name: str, votes: Iterable[Votes]) -> Votes:
     """Return the verdicts of several annotators as one pool."""
     pool = list(votes)
-    paid = [(each.price, each.number) for each in pool if each.price is not None and each.number]
+    paid = [(v.price, int(v.counts.sum())) for v in pool if v.price is not None and v.counts.any()]
     return Votes(
         name=name,
         counts=np.sum([each.counts for each in pool], axis=0),
-        reconciled=np.sum([each.reconciled for each in pool], axis=0),
         missing=np.sum([each.missing for each in pool], axis=0),
         price=_mean_price(paid) if len(paid) == len(pool) else None,
     )
@@ -156,69 +126,50 @@ def _mean_price(paid: Sequence[tuple[float, int]]) -> float | None:
     return sum(price * number for price, number in paid) / count if count else None
 
 
-def collect(items: Iterable[OutputPair | Judgment | Topic]) -> Judgments:
-    """Collect judgments by pair; items of type `OutputPair` add the texts of outputs.
+def collect(judgments: Iterable[Judgment]) -> Judgments:
+    """Collect judgments by pair.
 
-    Only the first vote of a person on a pair counts. Pairs of equal outputs, and pairs without
-    judgments, are left out.
+    Only the first vote of a person on a pair counts. Pairs of equal outputs are left out.
     """
     gathered = _Gathered()
-    for item in items:
-        if isinstance(item, Topic):
-            gathered.file(item)
-            continue
-        pair = item if isinstance(item, OutputPair) else item.pair
-        if pair.first.key != pair.second.key:
-            gathered.learn(pair)
-            if isinstance(item, Judgment):
-                gathered.add(_in_order(item))
+    for judgment in judgments:
+        if judgment.first.key != judgment.second.key:
+            gathered.add(_in_order(judgment))
     return gathered.judgments()
 
 
 def _in_order(judgment: Judgment) -> Judgment:
     """Return the judgment with the outputs in the order of their keys, whichever came first."""
-    pair = judgment.pair
-    if pair.first.key < pair.second.key:
+    if judgment.first.key < judgment.second.key:
         return judgment
     return replace(
         judgment,
-        pair=replace(pair, first=pair.second, second=pair.first),
+        first=judgment.second,
+        second=judgment.first,
         preferred=judgment.preferred and TURNED[judgment.preferred],
         shown=judgment.shown and TURNED_ORDER[judgment.shown],
     )
 
 
 class _Gathered:
-    """The judgments so far; pairs are numbered in order of arrival."""
+    """The judgments so far, by the numbers of their pairs, in order of arrival."""
 
     def __init__(self) -> None:
-        self._texts: dict[tuple[str, str], str] = {}
         self._pairs: dict[tuple[str, str, str], int] = {}
+        self._first: list[Judgment] = []
+        self._tasks: list[set[str]] = []
         self._people: dict[tuple[int, str], Judgment] = {}
         self._judges: dict[str, list[tuple[int, Judgment]]] = defaultdict(list)
-        self._topics = defaultdict[str, set[str]](set)
-        self._tasks = defaultdict[tuple[str, frozenset[str]], set[str]](set)
-        self._models: list[tuple[str | None, str | None]] = []
-
-    def file(self, topic: Topic) -> None:
-        """Keep the task type of an instruction."""
-        self._topics[topic.instruction].add(topic.task)
-
-    def learn(self, pair: OutputPair) -> None:
-        """Keep the texts and the task type of a pair, if it has them."""
-        if pair.task is not None:
-            self._tasks[pair.instruction, _keys(pair)].add(pair.task)
-        for output in (pair.first, pair.second):
-            if output.text is not None:
-                self._texts[pair.instruction, output.key] = output.text
 
     def add(self, judgment: Judgment) -> None:
         """Add a judgment whose outputs are in order."""
-        pair = judgment.pair
-        key = (pair.instruction, pair.first.key, pair.second.key)
+        key = (judgment.instruction, judgment.first.key, judgment.second.key)
         number = self._pairs.setdefault(key, len(self._pairs))
-        if number == len(self._models):
-            self._models.append((pair.first.model, pair.second.model))
+        if number == len(self._first):
+            self._first.append(judgment)
+            self._tasks.append(set())
+        if judgment.task is not None:
+            self._tasks[number].add(judgment.task)
         if judgment.human:
             self._people.setdefault((number, judgment.annotator), judgment)
         else:
@@ -229,27 +180,21 @@ class _Gathered:
         people = [(number, judgment) for (number, _), judgment in self._people.items()]
         instructions: dict[str, int] = {}
         numbers = [instructions.setdefault(key[0], len(instructions)) for key in self._pairs]
-        tasks = [self._told(*key) for key in self._pairs]
         return Judgments(
             instructions=np.array(numbers, dtype=np.int64),
-            tasks=tuple(told[0] if len(told) == 1 else None for told in tasks),
+            tasks=tuple(next(iter(told)) if len(told) == 1 else None for told in self._tasks),
             disputed=tuple(
-                DisputedTask(instruction=key[0], tasks=told)
-                for key, told in zip(self._pairs, tasks, strict=True)
+                DisputedTask(instruction=judgment.instruction, tasks=tuple(sorted(told)))
+                for judgment, told in zip(self._first, self._tasks, strict=True)
                 if len(told) > 1
             ),
-            models=tuple(self._models),
+            models=tuple((one.first.model, one.second.model) for one in self._first),
             longer=self._signs(_longer),
             lists=self._signs(_lists),
             people=self._votes("people", people),
             judges=tuple(self._votes(name, given) for name, given in sorted(self._judges.items())),
             ballots=self._ballots(),
         )
-
-    def _told(self, instruction: str, first: str, second: str) -> tuple[str, ...]:
-        """Return the task types of a pair: its own, else its instruction's."""
-        own = self._tasks.get((instruction, frozenset((first, second))))
-        return tuple(sorted(own or self._topics.get(instruction, ())))
 
     def _ballots(self) -> dict[str, list[tuple[int, int]]]:
         found = defaultdict[str, list[tuple[int, int]]](list)
@@ -260,7 +205,6 @@ class _Gathered:
 
     def _votes(self, name: str, given: Iterable[tuple[int, Judgment]]) -> Votes:
         counts = np.zeros((len(self._pairs), len(ORDERS), len(LABELS)), dtype=np.int64)
-        reconciled = np.zeros((len(self._pairs), 2), dtype=np.int64)
         missing = np.zeros((len(self._pairs), len(ORDERS)), dtype=np.int64)
         paid = list[tuple[float, int]]()
         for number, judgment in given:
@@ -268,30 +212,16 @@ class _Gathered:
                 paid.append((judgment.price, 1))
             if judgment.preferred is None:
                 missing[number, ORDERS[judgment.shown]] += 1
-                continue
-            counts[number, ORDERS[judgment.shown], LABELS[judgment.preferred]] += 1
-            if judgment.orders_agreed is not None:
-                reconciled[number, int(judgment.orders_agreed)] += 1
-        return Votes(
-            name=name,
-            counts=counts,
-            reconciled=reconciled,
-            missing=missing,
-            price=_mean_price(paid),
-        )
+            else:
+                counts[number, ORDERS[judgment.shown], LABELS[judgment.preferred]] += 1
+        return Votes(name=name, counts=counts, missing=missing, price=_mean_price(paid))
 
     def _signs(self, sign: Callable[[str, str], int]) -> Numbers:
         """Return the sign of each pair; 0 if a text is unknown."""
-        signs = np.zeros(len(self._pairs))
-        for (instruction, *keys), number in self._pairs.items():
-            first, second = (self._texts.get((instruction, key)) for key in keys)
-            if first is not None and second is not None:
-                signs[number] = sign(first, second)
-        return signs
-
-
-def _keys(pair: OutputPair) -> frozenset[str]:
-    return frozenset((pair.first.key, pair.second.key))
+        texts = [(one.first.text, one.second.text) for one in self._first]
+        return np.array(
+            [0 if a is None or b is None else sign(a, b) for a, b in texts], dtype=float
+        )
 
 
 def _longer(first: str, second: str) -> int:

@@ -6,8 +6,6 @@ of sums over pairs, so that it is resampled by instruction like every other meas
 if all verdicts are the same.
 """
 
-from collections import defaultdict
-from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from itertools import combinations
 
@@ -33,7 +31,7 @@ class AnnotatorKappa:
     cohen: Estimate | None
 
 
-def cohen(counts: Counts, shares: Numbers) -> OfSums:
+def cohen(counts: Counts | Numbers, shares: Numbers) -> OfSums:
     """Return Cohen's kappa between verdicts and the labels of a second annotator.
 
     Args:
@@ -92,64 +90,36 @@ def annotator_kappas(judgments: Judgments, *, draws: int, seed: int) -> list[Ann
     People are single annotators here. If one gave several verdicts on a pair, each of them is as
     likely to be compared. The resampled units are the instructions that both judged.
     """
-    shared = [
-        (names, confusion)
-        for names, confusion in _confusions(judgments).items()
-        if len(confusion) >= SHARED_PAIRS
-    ]
-    shared.sort(key=lambda each: (-len(each[1]), each[0]))
-    return [
-        _of_two(names, confusion, judgments, draws=draws, seed=seed) for names, confusion in shared
-    ]
+    found = list[AnnotatorKappa]()
+    for (first, left), (second, right) in combinations(_shares(judgments).items(), 2):
+        both = left.any(axis=1) & right.any(axis=1)
+        pairs = int(both.sum())
+        if pairs < SHARED_PAIRS:
+            continue
+        one, other = left[both], right[both]
+        _, clusters = np.unique(judgments.instructions[both], return_inverse=True)
+        agreement, kappa = estimates(
+            [
+                Ratio(numerator=(one * other).sum(axis=1), denominator=np.ones(pairs)),
+                cohen(one, other),
+            ],
+            clusters,
+            draws=draws,
+            seed=derive_seed(seed, "judge-check", first, second),
+        )
+        found.append(
+            AnnotatorKappa(
+                first=first, second=second, pairs=pairs, agreement=agreement, cohen=kappa
+            )
+        )
+    return sorted(found, key=lambda each: (-each.pairs, each.first, each.second))
 
 
-def _of_two(
-    names: tuple[str, str],
-    confusion: Mapping[int, Numbers],
-    judgments: Judgments,
-    *,
-    draws: int,
-    seed: int,
-) -> AnnotatorKappa:
-    tables = np.stack(list(confusion.values()))
-    _, clusters = np.unique(judgments.instructions[list(confusion)], return_inverse=True)
-    seed = derive_seed(seed, "judge-check", *names)
-    agreement, kappa = estimates(_pair_measures(tables), clusters, draws=draws, seed=seed)
-    return AnnotatorKappa(
-        first=names[0], second=names[1], pairs=len(tables), agreement=agreement, cohen=kappa
-    )
-
-
-def _pair_measures(confusion: Numbers) -> tuple[Ratio, OfSums]:
-    counted = confusion.sum(axis=(1, 2))
-    flat = confusion.reshape(len(confusion), -1)
-    return (
-        Ratio(numerator=np.trace(confusion, axis1=1, axis2=2), denominator=counted),
-        OfSums(columns=flat, value=_cohen, counted=counted),
-    )
-
-
-def _confusions(judgments: Judgments) -> dict[tuple[str, str], dict[int, Numbers]]:
-    """Return the confusion of every two annotators on each pair that both judged."""
-    by_pair = defaultdict[int, list[tuple[str, Numbers]]](list)
-    for name, number, shares in _ballots(judgments):
-        by_pair[number].append((name, shares))
-    found = defaultdict[tuple[str, str], dict[int, Numbers]](dict)
-    for number, given in by_pair.items():
-        for (first, left), (second, right) in combinations(given, 2):
-            found[first, second][number] = left[:, None] * right
-    return found
-
-
-def _ballots(judgments: Judgments) -> Iterator[tuple[str, int, Numbers]]:
-    """Give the annotators of each pair, and the probability of each label in their verdicts on it.
-
-    Annotators come in one order, so that no two of them are compared both ways round.
-    """
+def _shares(judgments: Judgments) -> dict[str, Numbers]:
+    """Return the probability of each label among an annotator's verdicts on each pair."""
+    found = dict[str, Numbers]()
     for name, votes in sorted(judgments.ballots.items()):
-        for number, label in votes:
-            yield name, number, np.eye(3)[label]
-    for votes in judgments.judges:
-        shares = shares_of(votes.labels)
-        for number in np.flatnonzero(shares.any(axis=1)).tolist():
-            yield votes.name, number, shares[number]
+        numbers, labels = np.array(votes).T
+        found[name] = np.zeros((len(judgments.instructions), 3))
+        found[name][numbers, labels] = 1
+    return found | {votes.name: shares_of(votes.labels) for votes in judgments.judges}

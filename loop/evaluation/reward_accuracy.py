@@ -73,7 +73,7 @@ def accuracies(
 
     Intervals hold 95 % of `draws` bootstrap resamples of instructions.
     """
-    tasks = [ALL, *sorted({choice.task for choice in choices})]
+    tasks = [ALL, *sorted({choice.task for choice in choices if choice.task is not None})]
     margins = np.array([_margin(*sides) for sides in scores], dtype=np.float64)
     instructions = numbered([choice.instruction for choice in choices])
     names = np.array([choice.task for choice in choices])

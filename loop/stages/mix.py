@@ -30,8 +30,7 @@ from ..data.row_notes import tell_unused
 from ..data.splits import TRAIN, UNTRAINED
 from ..data.unfit_pairs import unfit
 from ..lake.imports.import_files import detected
-from ..lake.imports.import_formats import FORMATS
-from ..lake.imports.imported_annotations import ANNOTATIONS
+from ..lake.imports.import_formats import ANNOTATIONS, FORMATS
 from ..lake.imports.imported_rows import Maker, identity_of
 from ..lake.imports.row_reader import unfit_pair
 from ..run.handles import Rows

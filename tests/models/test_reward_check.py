@@ -7,7 +7,7 @@ from typer.testing import CliRunner
 
 from lpfloop.configs.schema import RewardConfig
 from lpfloop.loop.cli.app import Exit, app
-from lpfloop.loop.evaluation.judgment_formats import PEOPLE
+from lpfloop.loop.evaluation.judgment_sources import JudgmentReading
 from lpfloop.loop.evaluation.preference_sets import read_preferences
 from lpfloop.loop.evaluation.reward_accuracy import scores_of
 
@@ -30,7 +30,7 @@ def test_both_sides_are_scored_by_the_model(tmp_path, tiny_reward):
     done = CliRunner().invoke(app, [*command, "--set", "reward.batch_size=4"])
     assert done.exit_code == Exit.DONE, done.output
     whole = json.loads(done.stdout)["tasks"][0]
-    choices = read_preferences([path], PEOPLE).choices
+    choices = read_preferences([path], JudgmentReading()).choices
     scores = scores_of(RewardConfig(), tiny_reward, choices)
     assert whole["accuracy"]["value"] == sum(a > b for a, b in scores) / 6
     assert whole["margin"] == pytest.approx(sum(a - b for a, b in scores) / 6, abs=1e-4)

@@ -6,13 +6,9 @@ import pytest
 from typer.testing import CliRunner
 
 from lpfloop.loop.cli.app import Exit, app
-from lpfloop.loop.evaluation.judge_agreement import AgreementQuestion, agreements
-from lpfloop.loop.evaluation.judge_check import Settings
-from lpfloop.loop.evaluation.judgment_formats import PEOPLE
-from lpfloop.loop.evaluation.judgment_sources import judgments_of
+from lpfloop.loop.evaluation.judge_check import Settings, check
+from lpfloop.loop.evaluation.judgment_sources import JudgmentReading, judgments_of
 from lpfloop.loop.evaluation.judgments import collect
-
-FEW = Settings(draws=100)
 
 
 def row(instruction, annotator, preference, **more):
@@ -52,8 +48,9 @@ def written(folder, rows=ROWS):
 
 
 def found(folder, rows=ROWS, *, by=None, **asked):
-    judgments = collect(judgments_of([str(written(folder, rows))], folder, PEOPLE, by=by))
-    told = agreements(judgments, AgreementQuestion(**asked), FEW)
+    sources = [str(written(folder, rows))]
+    judgments = collect(judgments_of(sources, folder, JudgmentReading(by=by)))
+    told = check(judgments, Settings(draws=100, **asked))
     return {(each.task, each.name): each for each in told}
 
 
@@ -64,12 +61,12 @@ def values(agreement, *names):
 def test_judge_compared_with_people(tmp_path):
     told = found(tmp_path, second="claude")
     gpt, claude = told["all", "gpt"], told["all", "claude"]
-    assert values(gpt, "person", "majority", "second") == [0.5, 0.5, 0.5]
+    assert values(gpt, "person", "agreement", "second") == [0.5, 0.5, 0.5]
     assert gpt.person.n == 2
-    assert values(claude, "person", "majority", "second") == [pytest.approx(2 / 3), 1, None]
+    assert values(claude, "person", "agreement", "second") == [pytest.approx(2 / 3), 1, None]
     people = told["all", "people"]
     thirds = [pytest.approx(share / 3) for share in (1, 1, 2)]
-    assert values(people, "person", "majority", "second") == thirds
+    assert values(people, "person", "held_out", "second") == thirds
 
 
 def test_kappas_by_task(tmp_path):
@@ -98,8 +95,8 @@ def test_wins_on_pairs_people_judged(tmp_path):
 def test_command_adds_agreement(tmp_path):
     asked = ("--by", "kind", "--second", "gpt", "--model", "new")
     command = ["judge-check", str(written(tmp_path)), *asked, "--lake", str(tmp_path)]
-    told = json.loads(CliRunner().invoke(app, [*command, "--json"]).stdout)["agreements"]
+    told = json.loads(CliRunner().invoke(app, [*command, "--json"]).stdout)["annotators"]
     assert {each["task"] for each in told} == {"all", "sums", "tales"}
     table = CliRunner().invoke(app, command)
     assert table.exit_code == Exit.DONE
-    assert "majority" in table.stdout
+    assert "a person" in table.stdout

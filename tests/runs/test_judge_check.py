@@ -1,16 +1,18 @@
 """`lpfloop judge-check`: its table, JSON output, plots, runs as sources, and bad input."""
 
 import json
+from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
 
 from lpfloop.loop.cli.app import Exit, app
 from lpfloop.loop.evaluation.judge_check import Settings, check
-from lpfloop.loop.evaluation.judgment_formats import PEOPLE
-from lpfloop.loop.evaluation.judgment_sources import judgments_of
+from lpfloop.loop.evaluation.judgment_sources import JudgmentReading, judgments_of
 from lpfloop.loop.evaluation.judgments import collect
+from lpfloop.loop.lake.imports.import_formats import named_layout
 
+EXAMPLES = Path(__file__).parents[2] / "examples" / "imports"
 LONG = "a long answer " * 5
 
 
@@ -35,8 +37,9 @@ def call(lake, *arguments):
     return CliRunner().invoke(app, ["judge-check", *map(str, arguments), "--lake", str(lake)])
 
 
-def measured(lake, *sources, name):
-    found = collect(judgments_of([str(source) for source in sources], lake, PEOPLE))
+def measured(lake, *sources, name, form=None):
+    reading = JudgmentReading(layout=named_layout(form))
+    found = collect(judgments_of([str(source) for source in sources], lake, reading))
     return {each.name: each for each in check(found, Settings(draws=100))}[name]
 
 
@@ -85,8 +88,21 @@ def test_refused_sources(tmp_path, subtests):
     assert call(tmp_path, "nothing").exit_code == Exit.BAD_INPUT
 
 
+def test_examples_of_verdicts_without_texts(tmp_path):
+    vote = {"question_id": 1, "model_a": "m", "model_b": "n", "turn": 1}
+    said = [("expert_1", "model_b"), ("gpt", "tie (inconsistent)")]
+    votes = write(tmp_path / "a.jsonl", [{**vote, "judge": j, "winner": w} for j, w in said])
+    found = measured(tmp_path, votes, name="gpt", form=f"{EXAMPLES}/mt_bench.py:votes")
+    assert (found.verdicts, found.agreement.value) == (1, 0)
+    row = {"subset": "Natural", "idx": 0, "llm": "GPT", "strategy": "CoT", "label": 2}
+    judged = write(tmp_path / "b.jsonl", [{**row, "winner_order1": "1", "winner_order2": ""}])
+    found = measured(tmp_path, judged, name="GPT CoT", form=f"{EXAMPLES}/llmbar.py:verdicts")
+    assert (found.verdicts, found.unread, found.agreement.value) == (1, 1, 0)
+
+
 def test_gpt_4_and_people_on_mt_bench(shared_data, tmp_path):
     names = ("mtbench_human.jsonl", "mtbench_gpt4_pair.jsonl")
-    found = measured(tmp_path, *(shared_data / name for name in names), name="gpt4_pair")
+    files = (shared_data / name for name in names)
+    found = measured(tmp_path, *files, name="gpt4_pair", form=f"{EXAMPLES}/mt_bench.py:votes")
     # Zheng et al. 2023: 85 % if neither votes for a tie; this file has half of their votes.
     assert found.decided.value == pytest.approx(0.85, abs=0.04)

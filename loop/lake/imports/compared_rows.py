@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from ....stores.records import Candidate, Prompt, storable
+from ....stores.records import Candidate, Order, Prompt, storable
 from ....stores.schemas import Row as StoredRow
 from ...data.files import Row
 from ...data.prompt_context import CONTEXT_FIELDS, OTHER_MEDIA
@@ -10,6 +10,8 @@ from ...data.rating_scale import number
 from ...data.row_fields import (
     PLAIN_VOTES,
     filed,
+    human,
+    one_of,
     published_text,
     vote_of,
 )
@@ -26,6 +28,9 @@ ASKED = frozenset(
 )
 """The fields of the prompt of a row with two answers."""
 
+ORDERS: tuple[Order, ...] = ("as_given", "swapped")
+"""The orders in which a judge may have seen the two answers."""
+
 Rows = Iterator[StoredRow]
 
 
@@ -41,8 +46,15 @@ def alpaca(row: Row, make: Maker) -> Rows:
     text = storable(said) if isinstance(said, str) else ""
     if number(given) not in PLAIN_VOTES:
         text = f"{text}\n\n[preference as given: {given}]".strip()
-    annotator = optional_text(row, "annotator") or make.source
-    yield make.preference(first, second, annotator, vote_of(given), text=text)
+    annotator = optional_text(row, "annotator") or _numbered_person(row) or make.source
+    order = one_of(row, "order", ORDERS) or "as_given"
+    yield make.preference(first, second, annotator, vote_of(given), order=order, text=text)
+
+
+def _numbered_person(row: Row) -> str | None:
+    """Return the person of a row of AlpacaFarm's human annotations."""
+    index = row.get("annotator_index")
+    return None if index is None else human(str(index))
 
 
 def _two(row: Row, make: Maker) -> tuple[Prompt, Candidate, Candidate]:

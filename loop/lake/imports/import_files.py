@@ -7,11 +7,11 @@ import does only the pending units, so a complete import is not repeated.
 
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
+from itertools import chain
 from pathlib import Path
 from typing import cast
 
-from ....configs.likely_names import alike, listed, meant
-from ....configs.own_function import OwnFunction, names_function, own_function
+from ....configs.own_function import OwnFunction
 from ....stores.journal import Journal
 from ....stores.journal_reader import JOURNAL, Reader
 from ....stores.keys import Json, canonical_json, digest
@@ -25,9 +25,8 @@ from ...data.row_notes import BAD_SHARE, RowNotes
 from ...data.text_lines import BadRow, refuse
 from ..query.runs import NoSuchRunError, open_run
 from . import IMPORTED, UNUSED
-from .import_formats import FORMATS, format_of, own_format
+from .import_formats import ANNOTATIONS, FORMATS, format_of, named_layout, rows_in_format
 from .imported_annotations import (
-    ANNOTATIONS,
     IDS,
     add_annotations,
     annotated,
@@ -102,7 +101,8 @@ def import_files(job: Import) -> Imported:
         if path.exists() and not (path.is_file() or path.is_dir()):
             raise InputError(f"{path}: is not a plain file, and an import reads its files twice")
     look = _notes(job).bad
-    own = _own(job.form)
+    layout = named_layout(job.form)
+    own = layout if isinstance(layout, OwnFunction) else None
     forms = {path: job.form or detected(path, look) for path in job.files}
     scale = _scale(job, _default_scale(forms))
     source = job.source or job.files[0].name
@@ -126,27 +126,13 @@ def import_files(job: Import) -> Imported:
     if ANNOTATIONS in forms.values():
         return _annotate(job, make, facts)
 
-    if own is not None:
-        layout = own_format(own)
-        return _import(
-            job, FileReading(files=job.files, read=lambda row, _: layout.read(row, make)), facts
-        )
-
     def read(row: Row, file: Path) -> Iterator[StoredRow]:
-        return FORMATS[forms[file]].read(in_known_case(row), make)
+        made = (form.read(known, make) for form, known in rows_in_format(row, own or forms[file]))
+        rows = chain.from_iterable(made)
+        # Several rows of a user's function may be about one prompt or answer.
+        return rows if own is None else iter(dict.fromkeys(rows))
 
     return _import(job, FileReading(files=job.files, read=read), facts)
-
-
-def _own(form: str | None) -> OwnFunction | None:
-    """Return the function that reads the rows, if the format names one.
-
-    Raises:
-        ConfigError: if it cannot be imported.
-    """
-    if form is None or not names_function(form):
-        return None
-    return own_function(form, arguments=1)
 
 
 def _notes(job: Import, *, again: bool = False) -> RowNotes:
@@ -184,14 +170,8 @@ def _default_scale(forms: Mapping[Path, str]) -> str:
     """Return the scale of formats that can be imported together.
 
     Raises:
-        InputError: for a format that does not exist, or formats that cannot.
+        InputError: for formats that cannot.
     """
-    for form in forms.values():
-        if form not in (*FORMATS, ANNOTATIONS) and not names_function(form):
-            known = alike(form, (*FORMATS, ANNOTATIONS))
-            raise InputError(
-                f"--as {form}: no such format; {meant(form, known)}the formats are {listed(known)}"
-            )
     scales = {
         form: FORMATS[form].scale if form in FORMATS else THREE_LEVEL for form in forms.values()
     }

@@ -7,12 +7,13 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import cast
 
-from ....configs.own_function import OwnFunction
+from ....configs.likely_names import alike, listed, meant
+from ....configs.own_function import OwnFunction, names_function, own_function
 from ....configs.schema import ConfigError
 from ....stores.schemas import Row as StoredRow
 from ...data.field_names import in_known_case
 from ...data.file_row import as_row
-from ...data.files import Row, RowError
+from ...data.files import InputError, Row, RowError
 from ...data.ifeval_fields import INSTRUCTIONS
 from ...data.prompt_context import INPUT
 from ...data.prompt_rows import TEXT_FIELDS
@@ -26,6 +27,9 @@ from .imported_rows import Maker
 from .labelled_rows import is_truthfulqa, truthfulqa
 from .pair_forms import pairs
 from .ultrafeedback_rows import ultrafeedback
+
+ANNOTATIONS = "annotations"
+"""The layout of annotations of a run's own candidates, which are added to that run."""
 
 Rows = Iterator[StoredRow]
 
@@ -56,7 +60,7 @@ FORMATS: Mapping[str, ImportFormat] = {
         detect=lambda row: INSTRUCTIONS in row and "prompt" in row, read=ifeval, semantics=2
     ),
     "pairs": ImportFormat(detect=_has("chosen", "rejected"), read=pairs, semantics=2),
-    "alpacafarm": ImportFormat(detect=_has("output_1", "output_2"), read=alpaca, semantics=2),
+    "alpacafarm": ImportFormat(detect=_has("output_1", "output_2"), read=alpaca, semantics=3),
     "alpacaeval": ImportFormat(
         detect=_has("instruction", "output", "generator"), read=alpaca, semantics=2
     ),
@@ -84,32 +88,48 @@ def format_of(row: Row) -> str | None:
     return next((name for name, form in FORMATS.items() if form.detect(row)), None)
 
 
-def own_format(function: OwnFunction) -> ImportFormat:
-    """Return the format that a user's function reads.
+def named_layout(name: str | None) -> str | OwnFunction | None:
+    """Return the layout of a name, or a user's function that reads rows; None for no name.
 
-    It takes a row, and returns rows in formats of `FORMATS`. A row for which it fails cannot be
-    read, like one that a shipped reader refuses.
+    Raises:
+        InputError: if there is no such layout.
+        ConfigError: if the function cannot be imported.
     """
+    if name is None:
+        return None
+    if names_function(name):
+        return own_function(name, arguments=1)
+    if name not in (*FORMATS, ANNOTATIONS):
+        known = alike(name, (*FORMATS, ANNOTATIONS))
+        raise InputError(
+            f"--as {name}: no such format; {meant(name, known)}the formats are {listed(known)}"
+        )
+    return name
 
-    def read(row: Row, make: Maker) -> Rows:
-        try:
-            returned: object = function(row)
-        except ConfigError as error:
-            raise RowError(str(error)) from error
-        if not isinstance(returned, list):
-            raise RowError(f"{function.place}: must return a list of rows")
-        made = list[StoredRow]()
-        for given in cast("list[object]", returned):
-            if not isinstance(given, dict):
-                raise RowError(
-                    f"{function.place}: returned {given!r:.80} among its rows, no object"
-                )
-            known = in_known_case(as_row(cast("dict[str, object]", given)))
-            name = format_of(known)
-            if name is None:
-                fields = ", ".join(map(repr, known))[:200]
-                raise RowError(f"{function.place}: returned a row in no known format ({fields})")
-            made += FORMATS[name].read(known, make)
-        yield from dict.fromkeys(made)  # several rows may be about one prompt or answer
 
-    return ImportFormat(detect=lambda _: False, read=read)
+def rows_in_format(row: Row, layout: str | OwnFunction) -> Iterator[tuple[ImportFormat, Row]]:
+    """Yield the rows in known formats that a row of a file is, or that a user's function returns.
+
+    A row for which the function fails cannot be read, like one that a shipped reader refuses.
+
+    Raises:
+        RowError: if the row cannot be read.
+    """
+    if isinstance(layout, str):
+        yield FORMATS[layout], in_known_case(row)
+        return
+    try:
+        returned: object = layout(row)
+    except ConfigError as error:
+        raise RowError(str(error)) from error
+    if not isinstance(returned, list):
+        raise RowError(f"{layout.place}: must return a list of rows")
+    for given in cast("list[object]", returned):
+        if not isinstance(given, dict):
+            raise RowError(f"{layout.place}: returned {given!r:.80} among its rows, no object")
+        known = in_known_case(as_row(cast("dict[str, object]", given)))
+        name = format_of(known)
+        if name is None:
+            fields = ", ".join(map(repr, known))[:200]
+            raise RowError(f"{layout.place}: returned a row in no known format ({fields})")
+        yield FORMATS[name], known

@@ -5,29 +5,26 @@ They become rows of separate units, one an iteration: they are added to the feed
 judgments and never replace them; pairing puts people's first.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import TypeVar
 
 import polars as pl
 
 from ....stores.keys import digest
 from ....stores.lake import RunReader, RunWriter
-from ....stores.records import Critique, Order, Preference, Preferred, Receipt
+from ....stores.records import Critique, Preference, Preferred, Receipt
 from ....stores.schemas import Row as StoredRow
 from ...data.files import Row, RowError
 from ...data.rating_scale import number
-from ...data.row_fields import ANSWER_FIELDS, critic_of, remark_of
+from ...data.row_fields import ANSWER_FIELDS, critic_of, one_of, remark_of
 from ...data.row_texts import optional_text, text_of
 from .answer_rows import ends_with_an_answer, verdicts_of
+from .compared_rows import ORDERS
 from .imported_rows import Known, Maker, WhenJudged, by_type, identity_of
 
-W = TypeVar("W", bound=str)
-ANNOTATIONS = "annotations"
 IDS = ("candidate_id", "first_id", "second_id")
 PREFERRED: tuple[Preferred, ...] = ("first", "second", "tie")
-ORDERS: tuple[Order, ...] = ("as_given", "swapped")
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,8 +108,8 @@ def annotations(row: Row, make: Maker, known: Mapping[str, Known]) -> Iterator[S
     first, second = (_known(row, name, known) for name in IDS[1:])
     if first.prompt_id != second.prompt_id or first.candidate_id == second.candidate_id:
         raise RowError("'first_id' and 'second_id' must be two candidates of one prompt")
-    order = _one_of(row, "order", ORDERS) or "as_given"
-    preferred = _one_of(row, "preferred", PREFERRED)
+    order = one_of(row, "order", ORDERS) or "as_given"
+    preferred = one_of(row, "preferred", PREFERRED)
     yield make.preference(first, second, who, preferred, order=order, text=said, when=when)
 
 
@@ -150,13 +147,3 @@ def _known(row: Row, name: str, known: Mapping[str, Known]) -> Known:
     if identity not in known:
         raise RowError(f"{name!r}: candidate {identity!r} is not in the run")
     return known[identity]
-
-
-def _one_of(row: Row, name: str, words: Sequence[W]) -> W | None:
-    value = row.get(name)
-    for word in words:
-        if value == word:
-            return word
-    if value is None:
-        return None
-    raise RowError(f"{name!r} must be one of {', '.join(words)}")

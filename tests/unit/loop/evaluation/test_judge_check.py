@@ -1,13 +1,11 @@
 """`lpfloop judge-check` reads the published forms of judgments and measures judges on them."""
 
-import csv
 import json
 
 import pytest
 
 from lpfloop.loop.evaluation.judge_check import Settings, check
-from lpfloop.loop.evaluation.judgment_formats import PEOPLE
-from lpfloop.loop.evaluation.judgment_sources import judgments_of
+from lpfloop.loop.evaluation.judgment_sources import JudgmentReading, judgments_of
 from lpfloop.loop.evaluation.judgments import collect
 
 LONG, SHORT = "a long answer " * 5, "short"
@@ -33,7 +31,7 @@ def write(path, rows):
 
 
 def read(lake, *sources):
-    return collect(judgments_of([str(source) for source in sources], lake, PEOPLE))
+    return collect(judgments_of([str(source) for source in sources], lake, JudgmentReading()))
 
 
 def measured(lake, *sources, name):
@@ -53,45 +51,21 @@ def test_alpacaeval_and_alpacafarm(tmp_path):
     found = read(tmp_path, judges, people)
     assert found.people.labels.tolist() == [[1, 0, 0]]
     assert found.judges[0].labels.tolist() == [[2, 0, 1]]
-    assert found.judges[0].unread == 1
+    assert found.judges[0].missing.sum() == 1
 
 
-def test_pandalm(tmp_path):
-    row = {
-        "instruction": "Say it.",
-        "input": "",
-        "response1": LONG,
-        "response2": True,
-        **{f"annotator{n}": vote for n, vote in enumerate((1, 1, 0), start=1)},
-        "gpt_result": "Tie",
-        "pandalm_result": 2,
-        "bad_result": "garbage",
-    }
-    found = read(tmp_path, write(tmp_path / "a.jsonl", [row]))
-    assert found.people.labels.tolist() == [[2, 0, 1]]
-    assert {v.name: (v.labels.tolist()[0], v.unread) for v in found.judges} == {
-        "gpt": ([0, 0, 1], 0),
-        "pandalm": ([0, 1, 0], 0),
-        "bad": ([0, 0, 0], 1),
-    }
-
-
-def llmbar(folder, winners):
-    pairs = [{"input": "Say it.", "output_1": LONG, "output_2": LIST, "label": 2}] * len(winners)
-    texts = write(folder / "llmbar_LLMBar__Natural.json", pairs)
-    verdicts = folder / "winners.csv"
-    names = ["subset", "llm", "strategy", "idx", "label", "winner_order1", "winner_order2"]
-    with verdicts.open("w", newline="") as file:
-        writer = csv.writer(file)
-        writer.writerow(names)
-        for index, said in enumerate(winners):
-            writer.writerow(["LLMBar/Natural", "GPT", "CoT", index, 2, *said])
-    return verdicts, texts
-
-
-def test_llmbar_in_both_orders(tmp_path):
-    files = llmbar(tmp_path, [("1", "1"), ("1", "2"), ("2", "2"), ("", "2")])
-    found = measured(tmp_path, *files, name="GPT CoT")
+def test_verdicts_in_both_orders(tmp_path):
+    rows = [
+        alpaca(who, vote, instruction=f"Q{number}", second=LIST, **order)
+        for number, said in enumerate([("1", "1"), ("1", "2"), ("2", "2"), ("", "2")])
+        for who, vote, order in (
+            ("label:label", 2, {}),
+            ("GPT", said[0], {"order": "as_given"}),
+            ("GPT", said[1], {"order": "swapped"}),
+        )
+    ]
+    path = write(tmp_path / "a.jsonl", rows)
+    found = measured(tmp_path, path, name="GPT")
     assert (found.verdicts, found.unread) == (7, 1)
     assert found.agreement.value == pytest.approx(4 / 7)
     assert found.both_orders.value == pytest.approx(2 / 3)
@@ -99,8 +73,15 @@ def test_llmbar_in_both_orders(tmp_path):
     assert found.first_shown.value == pytest.approx((2 + 3) / 7)
     assert found.longer.value == pytest.approx(3 / 7)
     assert found.lists.value == pytest.approx(4 / 7)
-    people = measured(tmp_path, *files, name="people")
+    people = measured(tmp_path, path, name="people")
     assert (people.verdicts, people.lists.value) == (4, 1)
+
+
+def test_chosen_and_rejected_are_a_label(tmp_path):
+    pairs = [{"prompt": "Say it.", "chosen": LIST, "rejected": LONG}]
+    judged = [alpaca("gpt", 1, second=LIST)]
+    files = write(tmp_path / "a.jsonl", pairs), write(tmp_path / "b.jsonl", judged)
+    assert measured(tmp_path, *files, name="gpt").agreement.value == 0
 
 
 def lossy():

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from lpfloop.loop.data.files import InputError
-from lpfloop.loop.evaluation.judgment_formats import PEOPLE
+from lpfloop.loop.evaluation.judgment_sources import JudgmentReading
 from lpfloop.loop.evaluation.preference_sets import ChosenPair, read_preferences
 from lpfloop.loop.evaluation.reward_accuracy import accuracies
 from lpfloop.stores.records import Message
@@ -18,17 +18,19 @@ def written(folder, rows, name="given.jsonl"):
 
 
 def read(folder, *rows, by=None):
-    return read_preferences([written(folder, rows)], PEOPLE, by=by)
+    return read_preferences([written(folder, rows)], JudgmentReading(by=by))
 
 
 def said(choice):
     return [(m.role, m.content) for m in choice.better], [m.content for m in choice.worse][-1]
 
 
-def pandalm(*votes):
-    people = {f"annotator{n}": vote for n, vote in enumerate(votes, start=1)}
-    texts = {"instruction": "Sum up.", "input": "a", "response1": "one", "response2": "two"}
-    return {**texts, **people, "gpt_result": "1"}
+def judged(*votes, **more):
+    texts = {"instruction": "Sum up.", "input": "a", "output_1": "one", "output_2": "two", **more}
+    return [
+        {**texts, "annotator": name, "preference": vote}
+        for name, vote in [*((f"human:{n}", v) for n, v in enumerate(votes)), ("gpt", 1)]
+    ]
 
 
 def turn(*texts):
@@ -37,15 +39,14 @@ def turn(*texts):
 
 
 def test_the_majority_of_people_decides(tmp_path):
-    (choice,) = read(tmp_path, pandalm(2, 2, 1)).choices
+    (choice,) = read(tmp_path, *judged(2, 2, 1)).choices
     assert said(choice) == ([("user", "Sum up.\n\na"), ("assistant", "two")], "one")
     assert choice.task == "given"
 
 
 def test_ties_are_left_out_and_counted(tmp_path):
     for votes in [(0, 0, 1), (1, 2, 0), (1, 2)]:
-        other = {**pandalm(1), "instruction": "Go on."}
-        found = read(tmp_path, pandalm(*votes), other)
+        found = read(tmp_path, *judged(*votes), *judged(1, instruction="Go on."))
         assert (len(found.choices), found.tied) == (1, 1)
 
 
@@ -77,26 +78,10 @@ def test_chosen_and_rejected_forms(tmp_path):
     assert found.tied == 1
 
 
-def test_mt_bench_turns(tmp_path):
-    row = {
-        "question_id": 1,
-        "model_a": "m",
-        "model_b": "n",
-        "winner": "model_b",
-        "judge": "expert_1",
-        "turn": 1,
-        "conversation_a": turn("x", "a", "more", "aa"),
-        "conversation_b": turn("x", "b", "more", "bb"),
-    }
-    first, second = read(tmp_path, row, {**row, "turn": 2}).choices
-    assert said(first) == ([("user", "x"), ("assistant", "b")], "a")
-    assert [m.content for m in second.better] == ["x", "b", "more", "bb"]
-
-
 def test_unusable_rows_are_refused_by_line(tmp_path, subtests):
     for row, reason in [
-        ({"instruction": "x"}, "its fields match no format"),
-        ({**pandalm(7)}, "must be 0, 1 or 2"),
+        ({"text": "x"}, "is in no known format"),
+        (judged(7)[0], "'preference' must be"),
         ({"chosen": "a", "rejected": "b"}, "no prompt"),
     ]:
         with subtests.test(reason=reason), pytest.raises(InputError, match=f"line 1: .*{reason}"):
@@ -104,11 +89,10 @@ def test_unusable_rows_are_refused_by_line(tmp_path, subtests):
 
 
 def test_a_field_names_the_task_type(tmp_path):
-    row = {**pandalm(1), "motivation_app": "Grammarly"}
-    (choice,) = read(tmp_path, row, by="motivation_app").choices
+    (choice,) = read(tmp_path, *judged(1, app="Grammarly"), by="app").choices
     assert choice.task == "Grammarly"
-    with pytest.raises(InputError, match="'mood' must be a text"):
-        read(tmp_path, pandalm(1), by="mood")
+    with pytest.raises(InputError, match="'mood'"):
+        read(tmp_path, *judged(1), by="mood")
 
 
 def choice(instruction, task):

@@ -350,8 +350,6 @@ def judge_check(
     model: str | None = None,
     kappas: bool = False,
     panel: int = 4,
-    draws: int = 2000,
-    seed: int = 0,
     plot: "Place | None" = None,
     force: bool = False,
     lake: "Place | None" = None,
@@ -379,7 +377,7 @@ def judge_check(
         list(map(str, sources)),
         lake_at(lake),
         JudgmentReading(human=human, by=by, layout=named_layout(format)),
-        Settings(panel=panel, second=second, model=model, draws=draws, seed=seed),
+        Settings(panel=panel, second=second, model=model),
         kappas=kappas,
     )
     if plot is not None:

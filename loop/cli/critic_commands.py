@@ -13,13 +13,8 @@ from ..lake.query.forms import Form
 from .common import AsForm, AsJson, Lake, exit_codes
 
 if TYPE_CHECKING:
-    from ...stores.keys import Json
     from ..evaluation.critic_answers import AnswerDraw
     from ..evaluation.critic_check import AnswerGroup
-
-
-DRAWS, SEED = 1000, 0
-"""Bootstrap resamples, and the root of all random draws."""
 
 
 class OneSplit(StrEnum):
@@ -68,7 +63,7 @@ def critic_check(
     """
     from ..daemon.check_critic import named_groups
     from ..evaluation.critic_answers import AnswerDraw
-    from ..evaluation.critic_check import Resampling, figures
+    from ..evaluation.critic_check import figures
     from ..evaluation.critic_report import (
         distributions as distributed,
     )
@@ -86,16 +81,14 @@ def critic_check(
             by=named_groups(by),
             split=None if split is None else split.value,
             limit=sample,
-            seed=SEED,
         )
         groups = _groups(source, lake, draw)
         if distributions:
             write_frame(distributed(groups), form, as_json=as_json)
             return
-        found = [figures(group, Resampling(draws=DRAWS, seed=SEED)) for group in groups]
+        found = [figures(group) for group in groups]
         if as_json:
-            settings: Json = {"limit": sample, "draws": DRAWS, "seed": SEED}
-            print_json(document(found, settings))
+            print_json(document(found, sample))
         elif table:
             print_figures(found, sample)
         else:

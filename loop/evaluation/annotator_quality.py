@@ -15,7 +15,7 @@ import numpy as np
 
 from ...stores.keys import Json
 from ...stores.records import Critique, Preference
-from ..lake.statistics.bootstrap import OfSums
+from ..lake.statistics.clustered_estimates import OfSums
 from .kappas import cohen, fleiss
 
 CLASSES = 3

@@ -2,8 +2,8 @@
 """The check of a critic: how well its ratings, and the reward, separate right from wrong answers.
 
 One row an answer, with the verdicts of the critic and the reward model, and whether it is right.
-The critic passes answers that it rates 1 in all aspects; its score is the mean of its ratings. All
-figures of a group come from the same resamples of prompts, or of clusters if prompts have them.
+The critic passes answers that it rates 1 in all aspects; its score is the mean of its ratings.
+Intervals are over prompts, or over clusters if prompts have them.
 """
 
 from collections.abc import Mapping
@@ -13,21 +13,20 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from ...stores.keys import Json, derive_seed
-from ..lake.statistics.bootstrap import Estimate, Indices, Numbers, Ratio, estimates, numbered
+from ...stores.keys import Json
+from ..lake.statistics.clustered_estimates import (
+    Estimate,
+    Indices,
+    Numbers,
+    estimate,
+    numbered,
+    ratio,
+)
 from ..lake.statistics.roc_area import area_estimate
 
 ALL = "all"
 VERIFIER, PEOPLE, LABEL, PREFERENCES = "verifier", "people", "label", "preferences"
 """The source of labels: right or wrong, or the better of two; a label is the data set's."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Resampling:
-    """How often clusters are resampled, and by which seed."""
-
-    draws: int = 1000
-    seed: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,15 +79,11 @@ class CriticFigures:
     remark: str = ""
 
 
-def figures(group: AnswerGroup, resampling: Resampling) -> CriticFigures:
+def figures(group: AnswerGroup) -> CriticFigures:
     """Return the figures of a group."""
     labelled = group.frame.filter(pl.col("right").is_not_null())
     rated = labelled.filter(pl.col("rating").is_not_null())
     scored = labelled.filter(pl.col("reward").is_not_null())
-    resampling = Resampling(
-        draws=resampling.draws,
-        seed=derive_seed(resampling.seed, "critic-check", group.against, group.title),
-    )
     measure = _preferred if group.against == PREFERENCES else _separated
     return CriticFigures(
         against=group.against,
@@ -99,7 +94,7 @@ def figures(group: AnswerGroup, resampling: Resampling) -> CriticFigures:
         unscored=int(labelled["unread"].sum()),
         unlabelled=group.frame.height - labelled.height,
         reward_n=scored.height,
-        **measure(rated, scored, resampling),
+        **measure(rated, scored),
     )
 
 
@@ -111,47 +106,44 @@ def _told(name: str, value: Json) -> str:
     return f"iteration {value}" if name == "iteration" else str(value)
 
 
-def _separated(rated: pl.DataFrame, scored: pl.DataFrame, resampling: Resampling) -> dict[str, Any]:
+def _separated(rated: pl.DataFrame, scored: pl.DataFrame) -> dict[str, Any]:
     """Return how well ratings, and rewards, separate right answers from wrong ones."""
     return {
-        **_confusion(rated, resampling),
-        "auroc": _area(rated, "rating", resampling),
-        "reward_auroc": _area(scored, "reward", resampling),
+        **_confusion(rated),
+        "auroc": _area(rated, "rating"),
+        "reward_auroc": _area(scored, "reward"),
         "remark": _remark(rated if rated.height else scored),
     }
 
 
-def _confusion(rated: pl.DataFrame, resampling: Resampling) -> dict[str, Estimate | None]:
+def _confusion(rated: pl.DataFrame) -> dict[str, Estimate | None]:
     if rated.is_empty():
         return {}
     right, passed = (_numbers(rated, name) for name in ("right", "passed"))
     every, both = np.ones(rated.height), right * passed
     ratios = {
-        "approval": Ratio(numerator=passed, denominator=every),
-        "right": Ratio(numerator=right, denominator=every),
-        "precision": Ratio(numerator=both, denominator=passed),
-        "recall": Ratio(numerator=both, denominator=right),
-        "specificity": Ratio(numerator=(1 - right) * (1 - passed), denominator=1 - right),
+        "approval": ratio(passed, every),
+        "right": ratio(right, every),
+        "precision": ratio(both, passed),
+        "recall": ratio(both, right),
+        "specificity": ratio((1 - right) * (1 - passed), 1 - right),
     }
-    found = estimates(list(ratios.values()), _clusters(rated), **_as_options(resampling))
-    return dict(zip(ratios, found, strict=True))
+    return {name: estimate(each, _clusters(rated)) for name, each in ratios.items()}
 
 
-def _area(answers: pl.DataFrame, score: str, resampling: Resampling) -> Estimate | None:
+def _area(answers: pl.DataFrame, score: str) -> Estimate | None:
     if answers.is_empty():
         return None
-    right = answers["right"].to_numpy()
-    options = _as_options(resampling)
-    return area_estimate(_numbers(answers, score), right, _clusters(answers), **options)
+    return area_estimate(_numbers(answers, score), answers["right"].to_numpy(), _clusters(answers))
 
 
-def _preferred(rated: pl.DataFrame, scored: pl.DataFrame, resampling: Resampling) -> dict[str, Any]:
+def _preferred(rated: pl.DataFrame, scored: pl.DataFrame) -> dict[str, Any]:
     """Return how often the preferred answer of a pair has the higher rating, and reward."""
     found: dict[str, Any] = {"remark": "of pairs: how often the preferred answer scores higher"}
     for name, score, pairs in (("auroc", "rating", rated), ("reward_auroc", "reward", scored)):
         if pairs.height:
-            ratio = Ratio(numerator=_numbers(pairs, score), denominator=np.ones(pairs.height))
-            (found[name],) = estimates([ratio], _clusters(pairs), **_as_options(resampling))
+            won = ratio(_numbers(pairs, score), np.ones(pairs.height))
+            found[name] = estimate(won, _clusters(pairs))
     return found
 
 
@@ -172,7 +164,3 @@ def _numbers(answers: pl.DataFrame, name: str) -> Numbers:
 
 def _clusters(answers: pl.DataFrame) -> Indices:
     return numbered(answers["cluster"].to_list())
-
-
-def _as_options(resampling: Resampling) -> dict[str, int]:
-    return {"draws": resampling.draws, "seed": resampling.seed}

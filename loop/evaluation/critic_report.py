@@ -17,7 +17,7 @@ from ...stores.keys import Json
 from ..data.sanitize import one_line
 from ..data.text_wrap import tell
 from ..lake.query.row_table import print_columns, text_columns
-from ..lake.statistics.bootstrap import Estimate
+from ..lake.statistics.clustered_estimates import Estimate
 from .critic_check import PREFERENCES, AnswerGroup, CriticFigures
 from .judge_report import interval_text
 
@@ -45,7 +45,7 @@ def print_figures(found: Sequence[CriticFigures], limit: int) -> None:
     """Print the figures in percent with their intervals, followed by the undefined ones."""
     console = Console()
     most = f"at most {limit:,} answers of a group are checked"
-    tell(console, f"percent [95 % interval, resampled by prompt]; {most}")
+    tell(console, f"percent [95 % interval, by prompt]; {most}")
     for columns in TABLES:
         _print_table(console, found, columns)
     for each in found:
@@ -92,9 +92,9 @@ def _row(each: CriticFigures, names: Mapping[str, None]) -> dict[str, Any]:
     return row | {"remark": each.remark}
 
 
-def document(found: Sequence[CriticFigures], settings: Json) -> Json:
-    """Return the check as a JSON document."""
-    return {"settings": settings, "groups": [asdict(each) for each in found]}
+def document(found: Sequence[CriticFigures], limit: int) -> Json:
+    """Return the check as a JSON document; `limit` is the most answers of a group."""
+    return {"limit": limit, "groups": [asdict(each) for each in found]}
 
 
 def distributions(groups: Sequence[AnswerGroup]) -> pl.DataFrame:

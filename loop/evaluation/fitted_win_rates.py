@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping, Sequence
 
-from ...stores.keys import derive_seed
 from ...stores.records import Evaluation, Preference
 from ..run.iteration import Iteration
 from ..run.run_warnings import RunWarnings
@@ -35,8 +34,7 @@ def at_equal_lengths(
         prompts=[row.prompt_id for row in read],
         clusters=[clusters.get(row.prompt_id, row.prompt_id) for row in read],
     )
-    seed = derive_seed(it.run.config.seed, LENGTH_CONTROLLED, benchmark)
-    found = length_controlled(compared, seed=seed)
+    found = length_controlled(compared)
     remarks = RunWarnings(it.run.store, it.number, f"assess:{benchmark}")
     if isinstance(found, Uncontrolled):
         remarks.note({f"no win-rate at equal lengths: {found.reason}"})

@@ -2,18 +2,25 @@
 
 AlpacaFarm, Section 4.3, and UltraFeedback, Section 4: agreement with people's majority, with single
 people and with a second judge, bias and variance, preferences, consistency, and a model's wins. All
-measures come from the same resamples of instructions.
+intervals are over instructions.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
+from itertools import product
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ...stores.keys import derive_seed
 from ..data.files import InputError
-from ..lake.statistics.bootstrap import Estimate, Numbers, OfSums, Ratio, estimates
+from ..lake.statistics.clustered_estimates import (
+    Estimate,
+    Indices,
+    Numbers,
+    OfSums,
+    estimate,
+    ratio,
+)
 from . import judge_statistics as statistics
 from .judge_statistics import FIRST, SECOND, TIE, AgreementStandard, Counts
 from .judgments import ORDERS, Judgments, Votes, together
@@ -28,7 +35,7 @@ NAMED = 10
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
-    """What is compared, and how much is resampled."""
+    """What is compared."""
 
     panel: int = 4
     """The most verdicts of a majority; one less if a verdict is held out."""
@@ -36,9 +43,6 @@ class Settings:
     """A second judge to compare with."""
     model: str | None = None
     """A model whose wins are counted."""
-    draws: int = 2000
-    """Bootstrap resamples."""
-    seed: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -110,7 +114,7 @@ class Checked:
 class JudgeMeasure:
     """A measure, its pairs, and the standard of right verdicts on them, if any."""
 
-    ratio: Ratio | OfSums
+    ratio: OfSums
     about: NDArray[np.bool_]
     standard: AgreementStandard | None = None
 
@@ -136,21 +140,8 @@ def check(judgments: Judgments, settings: Settings) -> list[Checked]:
         (votes, kind, _measures(votes, kind, judgments, settings.panel, second, sign))
         for votes, kind in _annotators(judgments)
     ]
-    rows = [
-        (task, members, votes, kind, {n: m.within(members) for n, m in measures.items()})
-        for task, members in _tasks(judgments).items()
-        for votes, kind, measures in measured
-    ]
-    found = iter(
-        estimates(
-            [each.ratio for *_, measures in rows for each in measures.values()],
-            judgments.instructions,
-            draws=settings.draws,
-            seed=derive_seed(settings.seed, "judge-check"),
-        )
-    )
     checked = list[Checked]()
-    for task, members, votes, kind, measures in rows:
+    for (task, members), (votes, kind, measures) in product(_tasks(judgments).items(), measured):
         read, unread = int(votes.counts[members].sum()), int(votes.missing[members].sum())
         checked.append(
             Checked(
@@ -161,7 +152,10 @@ def check(judgments: Judgments, settings: Settings) -> list[Checked]:
                 unread=unread,
                 unread_share=_share(unread, read),
                 price=votes.price,
-                **{name: _figure(next(found), votes, each) for name, each in measures.items()},
+                **{
+                    name: _figure(each.within(members), votes, judgments.instructions)
+                    for name, each in measures.items()
+                },
             )
         )
     return checked
@@ -181,9 +175,10 @@ def _share(unread: int, read: int) -> float:
     return unread / (unread + read) if unread + read else 0.0
 
 
-def _figure(estimate: Estimate | None, votes: Votes, measure: JudgeMeasure) -> JudgeFigure | None:
-    """Return an estimate with the number of unread replies on its pairs."""
-    if estimate is None:
+def _figure(measure: JudgeMeasure, votes: Votes, instructions: Indices) -> JudgeFigure | None:
+    """Return the estimate of a measure with the number of unread replies on its pairs."""
+    found = estimate(measure.ratio, instructions)
+    if found is None:
         return None
     missing = votes.missing.sum(axis=1)
     unread = int(missing[measure.about].sum())
@@ -194,7 +189,7 @@ def _figure(estimate: Estimate | None, votes: Votes, measure: JudgeMeasure) -> J
         bounds = statistics.unread_bounds(labels, missing, measure.standard)
     worst, best = bounds or (None, None)
     return JudgeFigure(
-        **{name.name: getattr(estimate, name.name) for name in fields(Estimate)},
+        **{name.name: getattr(found, name.name) for name in fields(Estimate)},
         unread=unread,
         unread_share=_share(unread, read),
         worst=worst,
@@ -231,7 +226,7 @@ def _measures(
         found = _against_people(votes, people, panel)
     if kind == JUDGE:
         alone |= _consistency(votes)
-    found |= {name: JudgeMeasure(ratio=ratio, about=every) for name, ratio in alone.items()}
+    found |= {name: JudgeMeasure(ratio=own, about=every) for name, own in alone.items()}
     for name, lead in (("longer", judgments.longer), ("lists", judgments.lists)):
         taste = statistics.preference_for(lead, labels)
         found[name] = JudgeMeasure(ratio=taste, about=lead != 0)
@@ -266,18 +261,19 @@ def _against(votes: Votes, standard: AgreementStandard, name: str) -> dict[str, 
 def _by(votes: Votes, standard: AgreementStandard) -> JudgeMeasure:
     """Return the measure of how often an annotator's verdicts are right by a standard."""
     labels = votes.labels[:, : standard.shares.shape[1]]
-    ratio = statistics.matched(labels, standard)
-    return JudgeMeasure(ratio=ratio, about=standard.asked, standard=standard)
+    return JudgeMeasure(
+        ratio=statistics.matched(labels, standard), about=standard.asked, standard=standard
+    )
 
 
-def _consistency(votes: Votes) -> dict[str, Ratio | OfSums]:
+def _consistency(votes: Votes) -> dict[str, OfSums]:
     """Return a judge's bias by order, and its consistency.
 
     If outputs were shown in one order only, bias for the place cannot be separated from preference
     for the output.
     """
     as_given, swapped = votes.counts[:, AS_GIVEN], votes.counts[:, SWAPPED]
-    found: dict[str, Ratio | OfSums] = {
+    found = {
         "both_orders": statistics.order_agreement(as_given, swapped),
         "repeats": statistics.repeat_agreement([votes.counts[:, n] for n in ORDERS.values()]),
     }
@@ -293,10 +289,10 @@ def _wins(labels: Counts, people: Counts, sign: Numbers) -> dict[str, JudgeMeasu
         counted &= people.sum(axis=1) > 0
     mine = np.where(sign > 0, labels[:, SECOND], labels[:, FIRST])
     other = np.where(sign > 0, labels[:, FIRST], labels[:, SECOND])
-    given = np.where(counted, labels.sum(axis=1), 0).astype(float)
+    given = np.where(counted, labels.sum(axis=1), 0)
     return {
         name: JudgeMeasure(
-            ratio=Ratio(numerator=np.where(counted, told, 0).astype(float), denominator=given),
+            ratio=ratio(np.where(counted, told, 0), given),
             about=counted,
         )
         for name, told in (("win", mine), ("tie", labels[:, TIE]), ("lose", other))

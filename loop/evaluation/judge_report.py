@@ -12,7 +12,7 @@ from rich.table import Table
 from ...stores.keys import Json
 from ..data.files import InputError
 from ..data.sanitize import one_line
-from ..lake.statistics.bootstrap import Estimate
+from ..lake.statistics.clustered_estimates import Estimate
 from .judge_check import ALL, Checked, JudgeFigure, Settings, check
 from .judgment_sources import JudgmentReading, judgments_of
 from .judgments import Judgments, collect
@@ -71,15 +71,12 @@ def judge_report(
         raise InputError("no judgments of two different outputs in: " + ", ".join(sources))
     if reading.by is not None and not (any(judgments.tasks) or judgments.disputed):
         raise InputError(f"--by {reading.by}: no judgment has a field of this name")
-    twos = None
-    if kappas:
-        twos = annotator_kappas(judgments, draws=settings.draws, seed=settings.seed)
     return JudgeReport(
         judgments=judgments,
         settings=settings,
         checked=check(judgments, settings),
         by=reading.by,
-        twos=twos,
+        twos=annotator_kappas(judgments) if kappas else None,
     )
 
 
@@ -108,7 +105,7 @@ def print_report(report: JudgeReport) -> None:
     judgments, checked = report.judgments, report.checked
     pairs, instructions = len(judgments.instructions), int(judgments.instructions.max()) + 1
     _say(f"{pairs:,} pairs, {instructions:,} instructions")
-    _say("percent, and kappas from -1 to 1 [95 % interval, resampled by instruction]")
+    _say("percent, and kappas from -1 to 1 [95 % interval, by instruction]")
     for number, columns in enumerate(TABLES):
         there = {
             name: heading

@@ -2,7 +2,7 @@
 
 AlpacaFarm, Section 4.3 and Appendix C.2. Counts are arrays of shape (pairs, 3): for each pair of
 outputs, how many verdicts prefer the first, how many the second, and how many are ties. Each
-measure is a ratio of two sums over pairs, so that it can be resampled by instruction.
+measure is a ratio of two sums over pairs, so that its error can be found by instruction.
 
 A majority is of at most `panel` verdicts. With more, the measure is its expectation over all ways
 to draw that many; tied modes share the majority evenly. So nothing is drawn at random, and the
@@ -17,7 +17,7 @@ from math import factorial
 import numpy as np
 from numpy.typing import NDArray
 
-from ..lake.statistics.bootstrap import Numbers, Ratio
+from ..lake.statistics.clustered_estimates import Numbers, OfSums, ratio
 
 Counts = NDArray[np.int64]
 """Shape (pairs, 3), or (pairs, 2) without ties."""
@@ -85,11 +85,11 @@ def single_standard(others: Counts) -> AgreementStandard:
     return AgreementStandard(shares=shares_of(others), asked=others.sum(axis=1) > 0)
 
 
-def matched(counts: Counts, standard: AgreementStandard) -> Ratio:
+def matched(counts: Counts, standard: AgreementStandard) -> OfSums:
     """Return how often a verdict is the right one."""
     matches = (counts * standard.shares).sum(axis=1)
     given = np.where(standard.asked, counts.sum(axis=1), 0)
-    return Ratio(numerator=np.where(standard.asked, matches, 0.0), denominator=given.astype(float))
+    return ratio(np.where(standard.asked, matches, 0.0), given)
 
 
 def unread_bounds(
@@ -104,15 +104,16 @@ def unread_bounds(
     """
     read = matched(counts, standard)
     lost = np.where(standard.asked, missing, 0)
-    total = read.denominator.sum() + lost.sum()
+    matches, given = read.columns.sum(axis=0)
+    total = given + lost.sum()
     if not total:
         return None
     sides = (standard.shares.min(axis=1), standard.shares.max(axis=1))
-    worst, best = (float((read.numerator.sum() + (lost * s).sum()) / total) for s in sides)
+    worst, best = (float((matches + (lost * s).sum()) / total) for s in sides)
     return worst, best
 
 
-def held_out_agreement(counts: Counts, panel: int) -> Ratio:
+def held_out_agreement(counts: Counts, panel: int) -> OfSums:
     """Return how often a verdict equals the majority of `panel` - 1 others on the same pair.
 
     One minus this is the annotators' variance (Section 4.3); of people, it is the
@@ -123,9 +124,7 @@ def held_out_agreement(counts: Counts, panel: int) -> Ratio:
         np.zeros(len(counts)),
     )
     several = counts.sum(axis=1) > 1
-    return Ratio(
-        numerator=matches, denominator=np.where(several, counts.sum(axis=1), 0).astype(float)
-    )
+    return ratio(matches, np.where(several, counts.sum(axis=1), 0))
 
 
 def in_place_standard(people: Counts, panel: int) -> AgreementStandard:
@@ -149,55 +148,50 @@ def _held_out(counts: Counts, panel: int) -> Iterator[tuple[NDArray[np.int64], N
         yield counts[:, label], modes
 
 
-def majorities_agreement(counts: Counts, people: Counts, panel: int) -> Ratio:
+def majorities_agreement(counts: Counts, people: Counts, panel: int) -> OfSums:
     """Return how often the majorities of a judge's verdicts and of people's are the same.
 
     One minus this is the judge's bias (Appendix C.2).
     """
     both = (counts.sum(axis=1) > 0) & (people.sum(axis=1) > 0)
     same = (majority(counts, panel) * majority(people, panel)).sum(axis=1)
-    return Ratio(numerator=same, denominator=both.astype(float))
+    return ratio(same, both)
 
 
-def error(agreed: Ratio) -> Ratio:
+def error(agreed: OfSums) -> OfSums:
     """Return one minus an agreement."""
-    return Ratio(numerator=agreed.denominator - agreed.numerator, denominator=agreed.denominator)
+    matches, asked = agreed.columns.T
+    return ratio(asked - matches, asked)
 
 
-def preference_for(sign: Numbers, counts: Counts) -> Ratio:
+def preference_for(sign: Numbers, counts: Counts) -> OfSums:
     """Return how often the output with more of something is preferred, without ties.
 
     `sign` is 1 if the second output has more of it, -1 if the first has, 0 if neither.
     """
     for_it = np.where(sign > 0, counts[:, SECOND], counts[:, FIRST])
     decided = counts[:, FIRST] + counts[:, SECOND]
-    return Ratio(
-        numerator=np.where(sign != 0, for_it, 0).astype(float),
-        denominator=np.where(sign != 0, decided, 0).astype(float),
-    )
+    return ratio(np.where(sign != 0, for_it, 0), np.where(sign != 0, decided, 0))
 
 
-def first_shown(as_given: Counts, swapped: Counts) -> Ratio:
+def first_shown(as_given: Counts, swapped: Counts) -> OfSums:
     """Return how often the output that was shown first is preferred, ties left out.
 
     Without bias it is one half, if outputs were shown in random order or in both orders.
     """
     chosen = as_given[:, FIRST] + swapped[:, SECOND]
     decided = as_given[:, :TIE].sum(axis=1) + swapped[:, :TIE].sum(axis=1)
-    return Ratio(numerator=chosen.astype(float), denominator=decided.astype(float))
+    return ratio(chosen, decided)
 
 
-def order_agreement(as_given: Counts, swapped: Counts) -> Ratio:
+def order_agreement(as_given: Counts, swapped: Counts) -> OfSums:
     """Return how often the verdict is the same in both orders; each pair counts once."""
     asked = as_given.sum(axis=1) * swapped.sum(axis=1)
     same = (as_given * swapped).sum(axis=1)
-    return Ratio(
-        numerator=np.divide(same, asked, out=np.zeros(len(asked)), where=asked > 0),
-        denominator=(asked > 0).astype(float),
-    )
+    return ratio(np.divide(same, asked, out=np.zeros(len(asked)), where=asked > 0), asked > 0)
 
 
-def repeat_agreement(repeats: Sequence[Counts]) -> Ratio:
+def repeat_agreement(repeats: Sequence[Counts]) -> OfSums:
     """Return how often two verdicts on the same question agree, each pair counting once.
 
     Args:
@@ -205,7 +199,4 @@ def repeat_agreement(repeats: Sequence[Counts]) -> Ratio:
     """
     asked = sum((c.sum(axis=1) * (c.sum(axis=1) - 1) for c in repeats), np.zeros(1))
     same = sum(((c * (c - 1)).sum(axis=1) for c in repeats), np.zeros(1))
-    return Ratio(
-        numerator=np.divide(same, asked, out=np.zeros(len(asked)), where=asked > 0),
-        denominator=(asked > 0).astype(float),
-    )
+    return ratio(np.divide(same, asked, out=np.zeros(len(asked)), where=asked > 0), asked > 0)

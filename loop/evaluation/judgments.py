@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...stores.records import Message, Order, Preferred
-from ..lake.statistics.bootstrap import Numbers
+from ..lake.statistics.clustered_estimates import Numbers
 from .judge_statistics import Counts
 
 LABELS: dict[Preferred, int] = {"first": 0, "second": 1, "tie": 2}

@@ -2,7 +2,7 @@
 
 Both are (observed - expected) / (1 - expected), in which the expected agreement is between
 annotators who give each label as often as these do, regardless of the pair. A kappa is a function
-of sums over pairs, so that it is resampled by instruction like every other measure. It is undefined
+of sums over pairs. It is undefined
 if all verdicts are the same.
 """
 
@@ -11,8 +11,14 @@ from itertools import combinations
 
 import numpy as np
 
-from ...stores.keys import derive_seed
-from ..lake.statistics.bootstrap import Estimate, Numbers, OfSums, Ratio, estimates, quotient
+from ..lake.statistics.clustered_estimates import (
+    Estimate,
+    Numbers,
+    OfSums,
+    estimate,
+    quotient,
+    ratio,
+)
 from .judge_statistics import Counts, shares_of
 from .judgments import Judgments
 
@@ -84,11 +90,11 @@ def _kappa(observed: Numbers, expected: Numbers) -> Numbers:
     return quotient(np.asarray(observed - by_chance), np.asarray(1 - by_chance))
 
 
-def annotator_kappas(judgments: Judgments, *, draws: int, seed: int) -> list[AnnotatorKappa]:
+def annotator_kappas(judgments: Judgments) -> list[AnnotatorKappa]:
     """Return Cohen's kappa of every two annotators with enough shared pairs, most pairs first.
 
     People are single annotators here. If one gave several verdicts on a pair, each of them is as
-    likely to be compared. The resampled units are the instructions that both judged.
+    likely to be compared.
     """
     found = list[AnnotatorKappa]()
     for (first, left), (second, right) in combinations(_shares(judgments).items(), 2):
@@ -97,19 +103,14 @@ def annotator_kappas(judgments: Judgments, *, draws: int, seed: int) -> list[Ann
         if pairs < SHARED_PAIRS:
             continue
         one, other = left[both], right[both]
-        _, clusters = np.unique(judgments.instructions[both], return_inverse=True)
-        agreement, kappa = estimates(
-            [
-                Ratio(numerator=(one * other).sum(axis=1), denominator=np.ones(pairs)),
-                cohen(one, other),
-            ],
-            clusters,
-            draws=draws,
-            seed=derive_seed(seed, "judge-check", first, second),
-        )
+        clusters = judgments.instructions[both]
         found.append(
             AnnotatorKappa(
-                first=first, second=second, pairs=pairs, agreement=agreement, cohen=kappa
+                first=first,
+                second=second,
+                pairs=pairs,
+                agreement=estimate(ratio((one * other).sum(axis=1), np.ones(pairs)), clusters),
+                cohen=estimate(cohen(one, other), clusters),
             )
         )
     return sorted(found, key=lambda each: (-each.pairs, each.first, each.second))

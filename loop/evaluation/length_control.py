@@ -32,7 +32,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ..lake.statistics.bootstrap import Indices, Numbers, numbered, resamples
+from ..lake.statistics.clustered_estimates import Indices, Numbers, cluster_sums, numbered
 
 LINE = (1.19, -0.20)
 """phi for a win-rate of a half, and by how much it grows with its logit."""
@@ -54,8 +54,6 @@ ONE_SIDED = 0.05
 """If a smaller share of the answers is longer, or shorter, equal lengths are extrapolated."""
 CHANGED_BY, CHANGED_SHARE = 10, 4
 """AlpacaEval's marks of a fit that may have failed: a change by 10 points, and by a quarter."""
-DRAWS = 200
-"""Bootstrap resamples."""
 NEWTON_STEPS, LONGEST_STEP, TOLERANCE, RIDGE = 100, 2.0, 1e-9, 1e-9
 
 
@@ -63,8 +61,8 @@ NEWTON_STEPS, LONGEST_STEP, TOLERANCE, RIDGE = 100, 2.0, 1e-9, 1e-9
 class LengthControlled:
     """A length-controlled win-rate, from 0 to 1.
 
-    Its standard error is from a bootstrap in which each resample also draws the published effect of
-    length. `length_effect` is phi: above 0, the judge prefers the longer answer. `from_data` is the
+    Its standard error is that of comparisons in clusters and of the published effect of length.
+    `length_effect` is phi: above 0, the judge prefers the longer answer. `from_data` is the
     share of it that these comparisons decided; the rest are published fits. `remarks` are whole
     sentences on why the figure is to be taken with care.
     """
@@ -88,7 +86,8 @@ class Compared:
     """Comparisons with one reference; each field has one value a comparison.
 
     `won` is the model's share of the win, from 0 to 1, `longer_by` how many characters its answer
-    has more than the reference's. `prompts` are drawn together, or their `clusters` if given.
+    has more than the reference's. Comparisons of one of the `prompts`,
+    or of its `clusters` if given, depend on each other.
     """
 
     won: Sequence[float]
@@ -97,7 +96,7 @@ class Compared:
     clusters: Sequence[str] | None = None
 
 
-def length_controlled(compared: Compared, *, seed: int = 0) -> LengthControlled | Uncontrolled:
+def length_controlled(compared: Compared) -> LengthControlled | Uncontrolled:
     """Return the model's win-rate at equal lengths, or why it is missing."""
     reason = _refusal(compared)
     if reason is not None:
@@ -115,29 +114,32 @@ def length_controlled(compared: Compared, *, seed: int = 0) -> LengthControlled 
     precision = SPREAD**-2 * (1 + told * CONFOUNDED**2)
     found = fitted(features, won, each, prior, precision)
     about = numbered(compared.clusters or compared.prompts)
-    generator = np.random.default_rng(seed)
-    rates = [
-        _refitted(features, won, held[about], generator.normal(prior, SPREAD), precision)
-        for block in resamples(int(about.max()) + 1, draws=DRAWS, seed=seed)
-        for held in block
-    ]
     rate = float(sigmoid(found[:1])[0])
     told = information(features, found, each)
     return LengthControlled(
         win_rate=rate,
-        standard_error=float(np.std(rates, ddof=1)),
+        standard_error=_standard_error(features, won, found, precision, about),
         length_effect=float(found[1]),
         from_data=told / (told + precision),
         remarks=tuple(_remarks(compared, 100 * rate)),
     )
 
 
-def _refitted(
-    features: Numbers, won: Numbers, times: Indices, prior: float, precision: float
+def _standard_error(
+    features: Numbers, won: Numbers, found: Numbers, precision: float, about: Indices
 ) -> float:
-    """Return the win-rate at equal lengths of a resample."""
-    found = fitted(features, won, times.astype(float), prior, precision)
-    return float(sigmoid(found[:1])[0])
+    """Return the standard error of the win-rate at equal lengths: of comparisons and of the prior.
+
+    That of comparisons is the sandwich of a logistic regression with clusters.
+    """
+    held = np.diag([0.0, precision])
+    inverse = np.linalg.inv(_curvature(features, found, np.ones(len(won))) + held)
+    rate = float(sigmoid(found[:1])[0])
+    gradient = rate * (1 - rate) * inverse[0]
+    missed = cluster_sums(features * (won - sigmoid(features @ found))[:, None], about)
+    apart = (missed - missed.mean(axis=0)) @ gradient
+    drawn = float(gradient[1]) * precision * SPREAD
+    return float(np.sqrt((apart**2).sum() * len(missed) / (len(missed) - 1) + drawn**2))
 
 
 def published_slope(win_rate: float) -> float:

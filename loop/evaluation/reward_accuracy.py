@@ -10,8 +10,7 @@ import numpy as np
 from ...configs.schema import RewardConfig
 from ...policies.engines.engine import ScoreBatch, ScoreRequest
 from ...policies.workers.open import open_scorer
-from ...stores.keys import derive_seed
-from ..lake.statistics.bootstrap import Estimate, Ratio, estimates, numbered
+from ..lake.statistics.clustered_estimates import Estimate, estimate, numbered, ratio
 from .preference_sets import ChosenPair
 
 ALL = "all"
@@ -66,34 +65,27 @@ def _batches(config: RewardConfig, choices: Sequence[ChosenPair]) -> Iterator[Sc
         yield ScoreBatch(key=str(number), requests=tuple(requests))
 
 
-def accuracies(
-    choices: Sequence[ChosenPair], scores: Scores, *, draws: int = 2000, seed: int = 0
-) -> list[Accuracy]:
-    """Return the accuracy on all choices, and on the choices of each task type.
-
-    Intervals hold 95 % of `draws` bootstrap resamples of instructions.
-    """
-    tasks = [ALL, *sorted({choice.task for choice in choices if choice.task is not None})]
+def accuracies(choices: Sequence[ChosenPair], scores: Scores) -> list[Accuracy]:
+    """Return the accuracy on all choices, and on the choices of each task type."""
     margins = np.array([_margin(*sides) for sides in scores], dtype=np.float64)
     instructions = numbered([choice.instruction for choice in choices])
     names = np.array([choice.task for choice in choices])
     read = ~np.isnan(margins)
     right = np.where(read, (margins > 0) + EQUAL * (margins == 0), 0.0)
-    members = [np.full(len(choices), fill_value=True) if t == ALL else names == t for t in tasks]
-    ratios = [
-        Ratio(numerator=right * of, denominator=(read & of).astype(np.float64)) for of in members
-    ]
-    found = estimates(ratios, instructions, draws=draws, seed=derive_seed(seed, "reward-check"))
-    return [
-        Accuracy(
-            task=task,
-            accuracy=estimate,
-            margin=float(margins[read & of].mean()) if estimate is not None else None,
-            choices=int(of.sum()),
-            unscored=int((of & ~read).sum()),
+    found = list[Accuracy]()
+    for task in (ALL, *sorted({choice.task for choice in choices if choice.task is not None})):
+        of = np.full(len(choices), fill_value=True) if task == ALL else names == task
+        accuracy = estimate(ratio(right * of, read & of), instructions)
+        found.append(
+            Accuracy(
+                task=task,
+                accuracy=accuracy,
+                margin=None if accuracy is None else float(margins[read & of].mean()),
+                choices=int(of.sum()),
+                unscored=int((of & ~read).sum()),
+            )
         )
-        for task, of, estimate in zip(tasks, members, found, strict=True)
-    ]
+    return found
 
 
 def _margin(better: float | None, worse: float | None) -> float:

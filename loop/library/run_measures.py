@@ -16,7 +16,7 @@ from ..daemon.status import daemon_of, overview
 from ..evaluation.annotation_list import annotation_rows, quality_rows
 from ..evaluation.comparison_rows import compared_runs
 from ..evaluation.critic_answers import AnswerDraw
-from ..evaluation.critic_check import Resampling, figures
+from ..evaluation.critic_check import figures
 from ..evaluation.critic_report import distributions as distributed
 from ..evaluation.critic_report import figures_frame
 from ..evaluation.ranking_agreement import ranking_agreement
@@ -92,7 +92,6 @@ class RunMeasures(RunTables):
         split: Split | None = None,
         limit: int = 2000,
         distributions: bool = False,
-        draws: int = 1000,
         seed: int = 0,
     ) -> pl.DataFrame:
         """Measure how well the critic tells right answers from wrong ones, without asking a model.
@@ -105,7 +104,7 @@ class RunMeasures(RunTables):
         groups = run_groups(self._reader, draw)
         if distributions:
             return distributed(groups)
-        return figures_frame([figures(one, Resampling(draws=draws, seed=seed)) for one in groups])
+        return figures_frame([figures(one) for one in groups])
 
     def alarms(self, iteration: int | None = None, *, limit: int | None = None) -> RowsFrame:
         """Return the signs that the run learns to please its judge, the newest first."""

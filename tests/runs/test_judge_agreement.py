@@ -50,7 +50,7 @@ def written(folder, rows=ROWS):
 def found(folder, rows=ROWS, *, by=None, **asked):
     sources = [str(written(folder, rows))]
     judgments = collect(judgments_of(sources, folder, JudgmentReading(by=by)))
-    told = check(judgments, Settings(draws=100, **asked))
+    told = check(judgments, Settings(**asked))
     return {(each.task, each.name): each for each in told}
 
 

@@ -40,7 +40,7 @@ def call(lake, *arguments):
 def measured(lake, *sources, name, form=None):
     reading = JudgmentReading(layout=named_layout(form))
     found = collect(judgments_of([str(source) for source in sources], lake, reading))
-    return {each.name: each for each in check(found, Settings(draws=100))}[name]
+    return {each.name: each for each in check(found, Settings())}[name]
 
 
 def test_table_and_document(tmp_path):

@@ -37,7 +37,7 @@ def test_measures_are_frames(run):
     assert run.compare("twin", against="twin")["runs"].to_list()[-1] == ["twin"]
     with pytest.raises(ValueError, match="not in the comparison"):
         run.compare(against="nobody")
-    assert isinstance(run.critic_check(draws=100), pl.DataFrame)
+    assert isinstance(run.critic_check(), pl.DataFrame)
     with pytest.raises(ValueError, match="--by colour: no such group"):
         run.critic_check(by="colour")
     assert run.status()["run"] == "told"

@@ -1,1 +1,1 @@
-"""Win-rates, paired differences and the bootstrap: pure statistics."""
+"""Intervals over prompts in clusters and over seeds, verdicts, win-rates: pure statistics."""

@@ -24,7 +24,7 @@ from math import ceil, exp, log, sqrt
 
 import numpy as np
 
-from .bootstrap import numbered
+from .clustered_estimates import numbered
 from .share_interval import share_change
 from .student_t import quantile, upper_tail
 

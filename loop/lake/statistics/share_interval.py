@@ -1,7 +1,7 @@
 """The interval of a share, such as 0 of 40: Wilson's (1927), which is never empty.
 
-A standard error, and a bootstrap, of answers that are all right or all wrong are 0, as if 40
-prompts were all there are. Wilson's interval of 0 of 40 is 0 to 8.8 %.
+A standard error of answers that are all right or all wrong is 0, as if 40 prompts were all there
+are. Wilson's interval of 0 of 40 is 0 to 8.8 %.
 """
 
 from math import sqrt
@@ -10,11 +10,11 @@ from statistics import NormalDist
 NORMAL = NormalDist().inv_cdf(0.975)
 
 
-def wilson(share: float, n: float) -> tuple[float, float]:
-    """Return the 95 % interval of a share of `n` independent draws."""
-    square = NORMAL**2 / n
+def wilson(share: float, n: float, wide: float = NORMAL) -> tuple[float, float]:
+    """Return the interval of a share of `n` independent draws; `wide` is the quantile of 95 %."""
+    square = wide**2 / n
     centre = (share + square / 2) / (1 + square)
-    half = NORMAL / (1 + square) * sqrt(share * (1 - share) / n + square / (4 * n))
+    half = wide / (1 + square) * sqrt(share * (1 - share) / n + square / (4 * n))
     return max(0.0, centre - half), min(1.0, centre + half)
 
 

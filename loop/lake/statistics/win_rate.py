@@ -9,25 +9,20 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from statistics import fmean
 
-from .bootstrap import mean_interval, numbered
 from .clustered_error import mean_error
 
 TIES = (0.0, 1.5)
-DRAWS = 10_000
-"""Bootstrap resamples."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Difference:
-    """How much more often the second of two models wins, over the `n` prompts that both answered.
+    """How much more the second of two models has, over the `n` prompts that both answered.
 
-    `standard_error` and `interval`, a paired bootstrap interval of level 95 %, are clustered; the
-    unit is the scores'.
+    `standard_error` is clustered; the unit is the scores'.
     """
 
     value: float
     standard_error: float | None
-    interval: tuple[float, float]
     n: int
 
 
@@ -40,22 +35,14 @@ def difference(
     first: Mapping[str, float],
     second: Mapping[str, float],
     clusters: Mapping[str, str] | None = None,
-    *,
-    seed: int = 0,
 ) -> Difference | None:
     """Return the mean of second - first over the prompts of both, by prompt; None without any.
 
-    `clusters` names the cluster of prompts that are drawn together.
+    `clusters` names the cluster of prompts whose results depend on each other.
     """
     common = sorted(first.keys() & second.keys())
     if not common:
         return None
     apart = [second[prompt] - first[prompt] for prompt in common]
     about = [(clusters or {}).get(prompt, prompt) for prompt in common]
-    spread = mean_interval(apart, numbered(about), draws=DRAWS, seed=seed)
-    return Difference(
-        value=fmean(apart),
-        standard_error=mean_error(apart, about),
-        interval=(spread.low, spread.high),
-        n=len(apart),
-    )
+    return Difference(value=fmean(apart), standard_error=mean_error(apart, about), n=len(apart))

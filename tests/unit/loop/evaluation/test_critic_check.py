@@ -9,7 +9,6 @@ from hypothesis import strategies as st
 from lpfloop.loop.evaluation.critic_check import (
     VERIFIER,
     AnswerGroup,
-    Resampling,
     figures,
 )
 from lpfloop.loop.lake.statistics.roc_area import area
@@ -62,7 +61,7 @@ def group(rows, against=VERIFIER):
 
 
 def test_figures_by_hand():
-    found = figures(group(ANSWERS), Resampling(draws=200))
+    found = figures(group(ANSWERS))
     assert (found.group, found.there, found.n) == ("math", 100, 5)
     assert (found.unscored, found.unlabelled, found.reward_n) == (1, 1, 6)
     values = {

@@ -35,7 +35,7 @@ def read(lake, *sources):
 
 
 def measured(lake, *sources, name):
-    found = {each.name: each for each in check(read(lake, *sources), Settings(draws=100))}
+    found = {each.name: each for each in check(read(lake, *sources), Settings())}
     return found[name]
 
 

@@ -6,15 +6,17 @@ answers of a pair share a column that marks their differences; neighbours that d
 ids are merged into one row.
 """
 
+import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import groupby
 from typing import Any
 
 import polars as pl
 from rich import box
 from rich.cells import cell_len
-from rich.console import Console
+from rich.console import Console, ConsoleOptions, RenderResult
+from rich.measure import Measurement
 from rich.table import Table
 from rich.text import Text
 
@@ -22,21 +24,20 @@ from ...data.sanitize import one_line
 from ...data.short_id import short_id
 from ...data.text_wrap import tell
 from ..trace.word_diff import marked_diff
-from .column_fit import GAP, ColumnFit, ColumnNeed, fit, heading_lines
 
 LONGEST = 1000
 """The characters of a cell that are looked at; its lines hold fewer."""
-LINES, DIFF_LINES = 3, 5
-"""The lines that a text may take in a cell, and the differences of two."""
-SHORT_TEXT = 14
-"""A column whose texts are at most this long is shown whole."""
-LEAST_TEXT = 24
-"""The width below which a column of longer texts is of no use."""
-NOTHING, DATA, PROSE = range(3)
-"""How dear a column is: one without anything in it is left out first, one of texts last."""
+LINES = 3
+"""The lines that a text may take in a cell."""
+SHORT_TEXT, LEAST_TEXT = 14, 24
+"""Columns of shorter texts are shown whole; of longer ones, a narrower column is of no use."""
+HEADING = 20
+"""A longer word of a heading is an SQL expression, which is broken anywhere."""
+GAP = 2
 CHOSEN, REJECTED = "chosen", "rejected"
 DIFFERENCE = "[-rejected-] {+chosen+}"
 """The heading of the merged answers of a pair, which explains the marks."""
+_WORD_END = re.compile(r"_(?=.)")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,19 +56,53 @@ class DrawnColumn:
     is_prose: bool = False
 
     @property
-    def need(self) -> ColumnNeed:
-        """The widths that it needs, and its priority."""
-        most = max((cell_len(cell.plain) for cell in self.cells), default=0)
-        rigid = self.number or self.identity or self.whole or most <= SHORT_TEXT
-        least = most if rigid else min(most, LEAST_TEXT)
-        keep = NOTHING if not most else PROSE if self.is_prose else DATA
-        return ColumnNeed(heading=self.name, least=least, most=most, keep=keep)
+    def most(self) -> int:
+        """The width that shows all of its cells."""
+        return max((cell_len(cell.plain) for cell in self.cells), default=0)
+
+    @property
+    def is_fixed(self) -> bool:
+        """Whether its cells may not be broken."""
+        return self.number or self.identity or self.whole or self.most <= SHORT_TEXT
+
+    @property
+    def heading(self) -> str:
+        """The name; behind its words it is broken if the cells are narrower."""
+        return self.name if len(self.name) <= self.most else _WORD_END.sub("_\n", self.name)
+
+    @property
+    def least(self) -> int:
+        """The width below which the column is left out."""
+        words = max(map(cell_len, re.split(r"\s", self.heading)), default=0)
+        most = self.most if self.is_fixed else min(self.most, LEAST_TEXT)
+        return max(most, min(words, HEADING), 1)
 
 
-def print_table(shown: pl.DataFrame, *, is_list: bool) -> None:
+@dataclass(frozen=True, slots=True)
+class _FirstLines:
+    """A text of which only the first lines are drawn; the rest becomes an ellipsis."""
+
+    text: Text
+
+    def __rich_measure__(self, console: Console, options: ConsoleOptions) -> Measurement:
+        return Measurement.get(console, options, self.text)
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        width = options.max_width
+        # So many characters take more lines than are drawn.
+        lines = self.text[: (LINES + 1) * width].wrap(console, width, overflow="fold")
+        for line in lines[:LINES]:
+            line.rstrip()
+        if len(lines) > LINES:
+            lines[LINES - 1].truncate(width - 1)
+            lines[LINES - 1].append("…")
+        yield Text("\n").join(lines[:LINES])
+
+
+def print_table(shown: pl.DataFrame, *, is_list: bool, console: Console | None = None) -> None:
     """Print rows; in a list, neighbours with the same texts are merged into one row."""
     columns = list(_columns(shown, is_list=is_list))
-    print_columns(Console(), _together(columns) if is_list else columns)
+    print_columns(console or Console(), _together(columns) if is_list else columns)
 
 
 def text_columns(
@@ -89,13 +124,35 @@ def print_columns(
     console: Console, columns: Sequence[DrawnColumn], *, title: str | None = None
 ) -> None:
     """Print a table in the width of a console, and the names of the columns that do not fit."""
-    fitted = fit([column.need for column in columns], console.width)
     if title is not None:
         tell(console, title)
-    console.print(_table(columns, fitted, console))
-    if fitted.left_out:
-        names = ", ".join(fitted.left_out)
-        tell(console, f"left out at {console.width} columns: {names}; --json has all")
+    kept = _kept(columns, console.width)
+    table = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=(0, GAP - 1, 0, 0))
+    for column in kept:
+        table.add_column(
+            Text(column.heading, overflow="fold"),
+            width=column.least if column.is_fixed else None,
+            min_width=column.least,
+            justify="right" if column.number else "left",
+        )
+    for cells in zip(*(column.cells for column in kept), strict=True):
+        table.add_row(*map(_FirstLines, cells))
+    console.print(table)
+    left_out = ", ".join(column.name for column in columns if column not in kept)
+    if left_out:
+        tell(console, f"left out at {console.width} columns: {left_out}; --json has all")
+
+
+def _kept(columns: Sequence[DrawnColumn], width: int) -> list[DrawnColumn]:
+    """Return the columns that there is room for: the first one, and rather texts than empty ones.
+
+    Of equally useful columns the last one is left out.
+    """
+    kept = list(columns)
+    while len(kept) > 1 and sum(c.least + GAP for c in kept) - GAP > width:
+        rest = kept[:0:-1]
+        kept.remove(min(rest, key=lambda column: (column.is_prose, column.most > 0)))
+    return kept
 
 
 def _columns(shown: pl.DataFrame, *, is_list: bool) -> Iterator[DrawnColumn]:
@@ -104,10 +161,12 @@ def _columns(shown: pl.DataFrame, *, is_list: bool) -> Iterator[DrawnColumn]:
     for name, dtype in shown.schema.items():
         if compared and name == CHOSEN:
             both = shown.select(REJECTED, CHOSEN).iter_rows()
-            told = [marked_diff(_text(rejected), _text(chosen)) for rejected, chosen in both]
+            told = [
+                marked_diff(cell_text(rejected), cell_text(chosen)) for rejected, chosen in both
+            ]
             yield DrawnColumn(name=DIFFERENCE, cells=told, is_prose=True)
         elif not (compared and name == REJECTED):
-            cells = [Text(_text(value)) for value in shown[name].to_list()]
+            cells = [Text(cell_text(value)) for value in shown[name].to_list()]
             yield DrawnColumn(
                 name=one_line(name, limit=LONGEST),
                 cells=cells,
@@ -126,79 +185,45 @@ def _of_texts(dtype: pl.DataType) -> bool:
 
 def _together(columns: Sequence[DrawnColumn]) -> list[DrawnColumn]:
     """Merge rows that differ only in their ids, and add how many were merged."""
-    texts = [place for place, column in enumerate(columns) if column.is_prose]
-    if not texts or not any(column.identity for column in columns):
+    prose = [column for column in columns if column.is_prose]
+    if not prose or not any(column.identity for column in columns):
         return list(columns)
     told = [column.cells for column in columns if not column.identity]
     alike = groupby(range(len(told[0])), key=lambda row: tuple(cells[row].plain for cells in told))
     groups = [list(rows) for _, rows in alike]
     return [
-        DrawnColumn(
-            name=column.name,
-            cells=[_times(column.cells[g[0]], len(g) if at == texts[-1] else 1) for g in groups],
-            number=column.number,
-            identity=column.identity,
-            is_prose=column.is_prose,
+        replace(
+            column,
+            cells=[
+                # In front, as the end of a cell may be cut.
+                Text.assemble((f"x{len(group)} ", "bold"), cell)
+                if column is prose[-1] and len(group) > 1
+                else cell
+                for group in groups
+                for cell in [column.cells[group[0]]]
+            ],
         )
-        for at, column in enumerate(columns)
+        for column in columns
     ]
 
 
-def _times(cell: Text, times: int) -> Text:
-    """Return a cell with how many rows have it in front: its end may be cut."""
-    return cell if times == 1 else Text.assemble((f"x{times} ", "bold"), cell)
+def cell_text(value: Any) -> str:
+    """Return a value on one line, cut to the longest that a cell can show.
 
-
-def _table(columns: Sequence[DrawnColumn], fitted: ColumnFit, console: Console) -> Table:
-    shown = [column for column in columns if column.name in fitted.widths]
-    table = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=(0, GAP - 1, 0, 0))
-    for column in shown:
-        width = fitted.widths[column.name]
-        heading = Text("\n".join(heading_lines(column.name, width)))
-        justify = "right" if column.number else "left"
-        table.add_column(heading, width=width, justify=justify, no_wrap=True)
-    for cells in zip(*(column.cells for column in shown), strict=True):
-        table.add_row(
-            *(
-                _cut(cell, fitted.widths[column.name], console, _lines(column))
-                for cell, column in zip(cells, shown, strict=True)
-            )
-        )
-    return table
-
-
-def _lines(column: DrawnColumn) -> int:
-    return DIFF_LINES if column.name == DIFFERENCE else LINES
-
-
-def _cut(cell: Text, width: int, console: Console, lines: int) -> Text:
-    """Return a cell in lines of a width; the rest becomes an ellipsis."""
-    # So many characters take more lines than there are.
-    wrapped = cell[: (lines + 1) * width].wrap(console, width, overflow="fold")
-    if len(wrapped) > lines:
-        last = wrapped[lines - 1]
-        last.rstrip()
-        last.truncate(width - 1)
-        wrapped = [*wrapped[: lines - 1], Text.assemble(last, "…")]
-    for line in wrapped:
-        line.rstrip()
-    return Text("\n").join(wrapped)
-
-
-def _text(value: Any) -> str:
-    """Return a cell's text on one line, cut to the longest that a cell can show."""
+    Messages become their contents, aspects their ratings; hidden characters are made visible.
+    """
     text = _flat(value)
     cut = text if len(text) <= LONGEST else f"{text[:LONGEST]} …"
     return one_line(cut, limit=2 * LONGEST)
 
 
 def _flat(value: Any) -> str:
-    """Return a cell's text: messages as their contents, aspects as their ratings."""
     match value:
         case None:
             text = ""
         case float():
-            text = _number(value)
+            # Four digits, and never without one before the point.
+            text = f"{value:.0f}" if 1e4 <= abs(value) < 1e15 else f"{value:.4g}"  # noqa: PLR2004
         case list():
             text = "; ".join(_flat(item) for item in value)
         case {"content": content}:
@@ -212,8 +237,3 @@ def _flat(value: Any) -> str:
         case _:
             text = str(value)
     return text
-
-
-def _number(value: float) -> str:
-    """Return a number with four digits, and never without one before the point."""
-    return f"{value:.0f}" if 1e4 <= abs(value) < 1e15 else f"{value:.4g}"  # noqa: PLR2004

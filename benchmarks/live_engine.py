@@ -22,8 +22,9 @@ from lpfloop.configs.engines import EngineConfig
 from lpfloop.configs.load import load_config
 from lpfloop.loop.data.prompts import load_prompts
 from lpfloop.loop.run.models import located
-from lpfloop.policies.engines.engine import Batch, Completion, ReloadableEngine, Request, Sampling
+from lpfloop.policies.engines.engine import Batch, Completion, Request, Sampling
 from lpfloop.policies.engines.weight_files import weight_files
+from lpfloop.policies.workers.hosted_model import HostedModel
 from lpfloop.policies.workers.open import open_engine
 from lpfloop.stores.records import Prompt
 
@@ -53,7 +54,7 @@ def step(source: Path, folder: Path) -> Path:
     return folder
 
 
-def answered(engine: ReloadableEngine, prompts: Sequence[Prompt]) -> dict[str, Completion]:
+def answered(engine: HostedModel[EngineConfig], prompts: Sequence[Prompt]) -> dict[str, Completion]:
     """Return the greedy answers to all prompts."""
     requests = [
         Request(request_id=prompt.prompt_id, messages=prompt.messages, seed=0) for prompt in prompts
@@ -75,9 +76,9 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as work:
         trained = step(source, Path(work) / "trained")
 
-        def opened(folder: Path, name: str) -> ReloadableEngine:
+        def opened(folder: Path, name: str) -> HostedModel[EngineConfig]:
             engine = open_engine(str(folder), config, log=Path(work) / f"{name}.log")
-            assert isinstance(engine, ReloadableEngine)
+            assert isinstance(engine, HostedModel)
             return engine
 
         live = opened(source, "live")

@@ -45,7 +45,7 @@ from lpfloop.loop.run.served import Served
 from lpfloop.loop.run.stop import StopSignal
 from lpfloop.loop.stages.sample import sample
 from lpfloop.policies.engines.engine import Batch, Request, Sampling
-from lpfloop.policies.workers.replicas import Replicas
+from lpfloop.policies.workers.hosted_model import HostedModel
 from lpfloop.stores.digest import run_digest
 from lpfloop.stores.journal import Done, Journal, KeptSlice
 from lpfloop.stores.journal_reader import JOURNAL, StageId
@@ -148,7 +148,7 @@ def pool_alone(options: argparse.Namespace) -> None:
     print(f"every unit came once; members {told(troupe, engine)}")
 
 
-def told(troupe: Troupe, engine: Replicas[EngineConfig]) -> str:
+def told(troupe: Troupe, engine: HostedModel[EngineConfig]) -> str:
     """Return the counts of members' fates."""
     return ", ".join(f"{fate} {number:,}" for fate, number in sorted(troupe.fates.items()))
 
@@ -247,7 +247,7 @@ def prompts_of(iteration: int, units: int) -> Prompts:
     )
 
 
-def simulated(journal: Journal, engine: Replicas[EngineConfig]) -> Run:
+def simulated(journal: Journal, engine: HostedModel[EngineConfig]) -> Run:
     """Return a run whose policy is a pool of members."""
     config: RunConfig = load_config("tiny", "rlrf", FOR_MANY, {})
     initial = Served(

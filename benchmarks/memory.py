@@ -51,9 +51,7 @@ from lpfloop.policies.memory.terms import (
 from lpfloop.policies.trainers.job import OnlineJob, TrainJob
 from lpfloop.policies.trainers.train_model import train
 from lpfloop.policies.trainers.training_fit import PLAIN, TrainingFit, fit_of
-from lpfloop.policies.workers.hosted_model import HostedModel
-from lpfloop.policies.workers.model_process import child_processes
-from lpfloop.policies.workers.work import Opening
+from lpfloop.policies.workers.open import open_engine
 from lpfloop.stores.records import Message
 
 TINY = Path(world.__file__).parent / "models"
@@ -287,8 +285,7 @@ def drawn(folder: Path, sizes: dict[str, Any], answer: int) -> tuple[float, list
     """Draw a group of answers with the engine of transformers."""
     policy = model(folder / "policy", sizes)
     config = EngineConfig(kind="transformers", max_model_len=LENGTH)
-    opening = Opening(kind="transformers", model=str(policy), config=config)
-    engine = HostedModel(opening, child_processes(log=folder / "engine.log"))
+    engine = open_engine(str(policy), config, log=folder / "engine.log")
     asked = answers(64, LENGTH - answer - 40)
     requests = tuple(
         Request(request_id=str(i), messages=(Message(role="user", content=text),), seed=i)
@@ -308,8 +305,7 @@ def vllm_cache(folder: Path, sizes: dict[str, Any]) -> tuple[float, float]:
     policy = model(folder / "policy", sizes)
     log = folder / "engine.log"
     config = EngineConfig(kind="vllm", max_model_len=LENGTH)
-    opening = Opening(kind="vllm", model=str(policy), config=config)
-    engine = HostedModel(opening, child_processes(log=log))
+    engine = open_engine(str(policy), config, log=log)
     message = Message(role="user", content="Say it.")
     request = Request(request_id="0", messages=(message,), seed=0)
     sampling = Sampling(temperature=1.0, top_p=1.0, max_tokens=4)

@@ -1,9 +1,8 @@
-"""The gain from replicas of a model, and the cost of sharing its work among them.
+"""The gain from a second replica of a model.
 
-Slices a second of the tiny policy, drawn by transformers on one thread: by a bare worker, by a
-pool of one (the cost of sharing), by a pool of two (the gain from a second replica, given the
-cores), and with --ray by a worker in the Ray cluster of this machine. The sides take turns on the
-same slices; loading does not count. All must draw the same texts.
+Slices a second of the tiny policy, drawn by transformers on one thread: by one replica, by two (the
+gain, given the cores), and with --ray by one in the Ray cluster of this machine. The sides take
+turns on the same slices; loading does not count. All must draw the same texts.
 
 With --sleep-ms scripted workers answer after a fixed time each, without using a core, so that the
 machine does not limit the second replica.
@@ -15,6 +14,7 @@ machine does not limit the second replica.
 import argparse
 import os
 import tempfile
+import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -23,16 +23,14 @@ from statistics import median
 from lpfloop.configs.schema import EngineConfig
 from lpfloop.policies.engines.engine import Batch, BatchResult, Engine, Request, Sampling
 from lpfloop.policies.workers.hosted_model import HostedModel
-from lpfloop.policies.workers.model_process import child_processes
+from lpfloop.policies.workers.model_process import ChildProcess, ModelProcess, Opening
 from lpfloop.policies.workers.places import Placement
-from lpfloop.policies.workers.replicas import Replicas
-from lpfloop.policies.workers.work import Opening
 from lpfloop.stores.keys import derive_seed
 from lpfloop.stores.records import Message
 
 POLICY = Path(__file__).parent.parent / "loop" / "tiny" / "models" / "policy"
-SIDES = ("bare worker", "pool of one", "pool of two")
-BY_RAY = "bare by Ray"
+SIDES = ("one replica", "two replicas")
+BY_RAY = "one in Ray"
 SAMPLING = Sampling(temperature=1.0, top_p=1.0, max_tokens=48)
 HERE = Placement(place="local")
 SLEEPY = "import time\ndef answer(request, sampling):\n    time.sleep({seconds})\n    return 'so'\n"
@@ -60,8 +58,8 @@ def drawn(engine: Engine, options: argparse.Namespace) -> tuple[float, dict[str,
     return options.slices / (time.perf_counter() - started), results
 
 
-def opener(options: argparse.Namespace, folder: Path) -> Callable[..., HostedModel]:
-    """Return a function that opens a worker, here or in Ray: a model's, or a sleeping one."""
+def opener(options: argparse.Namespace, folder: Path) -> Callable[..., Engine]:
+    """Return a function that opens replicas, here or in Ray: of a model, or sleeping ones."""
     config = EngineConfig(kind="transformers", cpu_threads=1)
     if options.sleep_ms:
         (folder / "sleepy.py").write_text(SLEEPY.format(seconds=options.sleep_ms / 1000))
@@ -69,16 +67,20 @@ def opener(options: argparse.Namespace, folder: Path) -> Callable[..., HostedMod
         config = EngineConfig(kind="scripted", script="sleepy:answer")
     opening = Opening(kind=config.kind, model=str(POLICY), config=config)
 
-    def open_worker(number: int, placement: Placement = HERE, *_: object) -> HostedModel:
-        start = child_processes(log=folder / f"{number}.log")
+    def start(
+        number: int, placement: Placement, _model: str, _: EngineConfig, wake: threading.Event
+    ) -> ModelProcess:
         if placement.place == "ray":
             from lpfloop.policies.workers.ray_cluster import ray_request
-            from lpfloop.policies.workers.ray_process import ray_processes
+            from lpfloop.policies.workers.ray_process import RayProcess
 
-            start = ray_processes(ray_request(config))
-        return HostedModel(opening, start)
+            return RayProcess(opening, wake, ray_request(config))
+        return ChildProcess(opening, wake, log=folder / f"{number}.log")
 
-    return open_worker
+    def opened(*placements: Placement) -> Engine:
+        return HostedModel(start, str(POLICY), config, lambda _: placements)
+
+    return opened
 
 
 def main() -> None:
@@ -92,13 +94,9 @@ def main() -> None:
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         opened = opener(options, Path(folder))
-        pools = (
-            Replicas(opened, str(POLICY), EngineConfig(), lambda _, count=count: [HERE] * count)
-            for count in (1, 2)
-        )
-        engines: dict[str, Engine] = dict(zip(SIDES, (opened(0), *pools), strict=True))
+        engines = dict(zip(SIDES, (opened(HERE), opened(HERE, HERE)), strict=True))
         if options.ray:
-            engines[BY_RAY] = opened(0, Placement(place="ray"))
+            engines[BY_RAY] = opened(Placement(place="ray"))
         for engine in engines.values():
             drawn(engine, options)
         rounds: list[dict[str, float]] = []
@@ -109,7 +107,7 @@ def main() -> None:
             rounds.append({side: rate for side, (rate, _) in found.items()})
         for engine in engines.values():
             engine.close()
-    print(f"{'side':<14}{'slices/s':>10}{'of bare':>10}")
+    print(f"{'side':<14}{'slices/s':>10}{'of one':>10}")
     for side in engines:
         ratio = median(r[side] / r[SIDES[0]] for r in rounds)
         print(f"{side:<14}{median(r[side] for r in rounds):>10.1f}{ratio:>10.2f}")

@@ -1,20 +1,19 @@
 """A thousand scripted members of a pool, which answer and die in this process."""
 
+import queue
 import random
 import threading
 import time
 from collections import Counter
-from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
 from lpfloop.configs.schema import EngineConfig
 from lpfloop.loop.run.models import Models
 from lpfloop.loop.run.served import Served
 from lpfloop.policies.engines.engine import Batch, BatchResult, Completion, Engine
-from lpfloop.policies.workers.hosted_model import GivenUpError, HostedModel
+from lpfloop.policies.workers.hosted_model import HostedModel
+from lpfloop.policies.workers.model_process import Answer, Frame, Item, ModelProcess, WorkerInfo
 from lpfloop.policies.workers.places import Placement
-from lpfloop.policies.workers.replicas import Replicas
-from lpfloop.policies.workers.work import WorkerInfo, WorkKind
 
 
 @dataclass(kw_only=True)
@@ -52,39 +51,47 @@ class Troupe:
             time.sleep(self.answer_s * (0.5 + self._draw.random()))
 
 
-class Member(HostedModel):
-    """A replica that answers each request with its seed, so that all replicas answer alike."""
+class Member(ModelProcess):
+    """A process that answers each request with its seed, so that all replicas answer alike."""
 
-    pid = None
-    waits = False
-
-    def __init__(self, number: int, troupe: Troupe) -> None:
+    def __init__(self, number: int, troupe: Troupe, wake: threading.Event) -> None:
+        super().__init__(wake)
         self._number = number
         self._troupe = troupe
+        self._items: queue.SimpleQueue[Frame | None] = queue.SimpleQueue()
+        window = troupe.window
+        self._heard(
+            WorkerInfo(engine="script", device="none", versions={}, window=window, sleeps=False)
+        )
         troupe.note("began")
+        threading.Thread(target=self._work, daemon=True).start()
 
-    def loaded(self) -> WorkerInfo:
-        """Return the number of requests it takes ahead."""
-        window = self._troupe.window
-        return WorkerInfo(engine="script", device="none", versions={}, window=window, sleeps=False)
-
-    def nudge(self) -> None:
-        """Do nothing: the member only waits for items."""
-
-    def stream(
-        self, items: Iterable[Batch], work: WorkKind[Batch, Completion], *, shared: bool = False
-    ) -> Iterator[BatchResult]:
-        """Answer slice after slice, or die."""
-        del shared
-        for item in items:
-            self._troupe.pause()
-            if self._troupe.dies(self._number):
-                self._troupe.note("died")
-                raise GivenUpError(f"member {self._number} died of a {work.task}")
-            yield answered(item, self._troupe.letters)
-
-    def close(self) -> None:
+    def kill(self) -> None:
         """End."""
+        self._items.put(None)
+
+    close = kill
+
+    def _put(self, frame: Frame, limit_s: float) -> None:
+        del limit_s
+        self._items.put(frame)
+
+    def _ended(self) -> str:
+        return "it died"
+
+    def _last_words(self) -> str:
+        return f"it is member {self._number}"
+
+    def _work(self) -> None:
+        """Answer slice after slice, or die (the body of a thread)."""
+        while (frame := self._items.get()) is not None:
+            if isinstance(frame, Item) and isinstance(frame.batch, Batch):
+                self._troupe.pause()
+                if self._troupe.dies(self._number):
+                    self._troupe.note("died")
+                    break
+                self._heard(Answer(frame.call, answered(frame.batch, self._troupe.letters)))
+        self._heard(None)
 
 
 def answered(batch: Batch, letters: int) -> BatchResult:
@@ -105,21 +112,23 @@ def answered(batch: Batch, letters: int) -> BatchResult:
     )
 
 
-def member_engine(count: int, troupe: Troupe) -> Replicas[EngineConfig]:
+def member_engine(count: int, troupe: Troupe) -> HostedModel[EngineConfig]:
     """Return an engine of so many members."""
-    return Replicas(
-        lambda number, *_: Member(number, troupe),
-        "none",
-        EngineConfig(),
-        lambda _config: [Placement(place="local")] * count,
-    )
+    here = [Placement(place="local")] * count
+
+    def start(
+        number: int, _at: Placement, _model: str, _config: EngineConfig, wake: threading.Event
+    ) -> Member:
+        return Member(number, troupe, wake)
+
+    return HostedModel(start, "none", EngineConfig(), lambda _config: here)
 
 
 @dataclass(kw_only=True)
 class MemberModels(Models):
     """A run's models, all played by the pool of members."""
 
-    members: Replicas[EngineConfig]
+    members: HostedModel[EngineConfig]
 
     def engine(self, served: Served) -> Engine:
         """Return the pool of members."""

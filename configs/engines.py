@@ -16,7 +16,7 @@ from .section import (
     Devices,
     Place,
     Section,
-    WorkerPlaces,
+    WorkerPlace,
     cosmetic,
     live,
     semantic,
@@ -223,11 +223,7 @@ class EngineConfig(Section):
     cpu_threads: int | None = cosmetic(
         None, "threads on a CPU; with 1, results do not depend on what else is in flight", ge=1
     )
-    place: WorkerPlaces = live(
-        "local",
-        "where its workers are: local, ray (a cluster), or replicas by place, such as "
-        "{local: 1, ray: 3}",
-    )
+    place: WorkerPlace = live("local", "where its workers are: local, or ray (a cluster)")
     devices: Devices = cosmetic(
         "auto", "GPUs of this machine that it runs on, by number, such as [0, 1]; auto: all visible"
     )

@@ -21,7 +21,7 @@ from .section import (
     Devices,
     Place,
     Section,
-    WorkerPlaces,
+    WorkerPlace,
     cosmetic,
     live,
     semantic,
@@ -165,7 +165,7 @@ class RewardConfig(Section):
     runner: Literal["transformers", "vllm"] = semantic(
         "transformers", "what runs it; vllm: its pooling runner, for architectures that it serves"
     )
-    place: WorkerPlaces = live("local", "where its workers are, as for `policy.engine.place`")
+    place: WorkerPlace = live("local", "where its workers are, as for `policy.engine.place`")
     devices: Devices = cosmetic(
         "auto", "GPUs of this machine that it runs on, by number, such as [0, 1]; auto: all visible"
     )

@@ -5,8 +5,8 @@ lake, and is part of unit keys), *cosmetic* (it changes only how fast, where or 
 same rows are made) or *live* (cosmetic, and can be changed during a run).
 """
 
-from collections.abc import Mapping, Sequence
-from typing import Annotated, Any, Literal, cast, get_args
+from collections.abc import Sequence
+from typing import Annotated, Any, Literal, cast
 from urllib.parse import urlsplit
 
 from pydantic import (
@@ -101,31 +101,6 @@ AutoWeight = Annotated[float | Literal["auto"], BeforeValidator(_auto_weight)]
 
 WorkerPlace = Literal["local", "ray"]
 """The place of a worker: this machine, or a Ray cluster."""
-
-
-def _worker_places(value: object) -> object:
-    given = cast("Mapping[object, object]", value) if isinstance(value, dict) else {str(value): 1}
-    named = all(place in get_args(WorkerPlace) for place in given)
-    if not (given and named and all(_is_count(count, 1) for count in given.values())):
-        raise ValueError("must be local, ray, or replicas by place, such as {local: 1, ray: 3}")
-    return given if isinstance(value, dict) else str(value)
-
-
-WorkerPlaces = Annotated[WorkerPlace | dict[WorkerPlace, int], BeforeValidator(_worker_places)]
-"""The place of a model's replicas: one for all, or the number in each."""
-
-
-def replicas_here(place: WorkerPlaces, replicas: AutoCount) -> AutoCount | None:
-    """Return how many replicas of a model this machine has, or None."""
-    if isinstance(place, str):
-        return replicas if place == "local" else None
-    return place.get("local")
-
-
-def single_place(place: WorkerPlaces) -> WorkerPlace:
-    """Return the place of a single replica: a Ray cluster if all of them are there, else here."""
-    places = {place} if isinstance(place, str) else {*place}
-    return "ray" if places == {"ray"} else "local"
 
 
 class Section(BaseModel):

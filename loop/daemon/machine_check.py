@@ -9,7 +9,6 @@ from pathlib import Path
 
 from ...configs.own_function import names_function
 from ...configs.schema import ConfigError, EngineConfig, RewardConfig, RunConfig
-from ...configs.section import WorkerPlace, WorkerPlaces
 from ...configs.training import TrainingConfig
 from ...policies.devices import installed
 from ...policies.engines.engine import EngineError
@@ -85,7 +84,7 @@ def in_ray(
     """Yield the sections of the models that have workers in a Ray cluster."""
     for role in roles:
         part = config.reward if role.name == REWARD else role.engine
-        if part is not None and role.named and "ray" in _named(part.place):
+        if part is not None and role.named and part.place == "ray":
             yield engine_section(role.name) or role.name, part
 
 
@@ -103,10 +102,6 @@ def require_replicas(config: RunConfig, path: str) -> None:
         found = getattr(found, section)
     if isinstance(found, EngineConfig | RewardConfig):
         placements(found, ".".join(sections))
-
-
-def _named(place: WorkerPlaces) -> tuple[WorkerPlace, ...]:
-    return (place,) if isinstance(place, str) else tuple(place)
 
 
 LEAST_RATE = 1e-5

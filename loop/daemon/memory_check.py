@@ -18,7 +18,7 @@ from ...configs.grouped_recipes import Grouped
 from ...configs.own_function import names_function
 from ...configs.recipes import Annotated, Graded
 from ...configs.schema import ConfigError, RewardConfig, RunConfig
-from ...configs.section import AutoCount, replicas_here
+from ...configs.section import AutoCount
 from ...configs.section import Devices as Numbers
 from ...configs.training import TrainingConfig
 from ...policies.engines.engine import EngineError
@@ -587,7 +587,7 @@ def _with_room(
 
 def _here(part: EngineConfig | RewardConfig) -> AutoCount | None:
     """Return how many replicas of a model share this machine; None if it is elsewhere."""
-    return replicas_here(part.place, part.replicas)
+    return part.replicas if part.place == "local" else None
 
 
 def _copies(part: EngineConfig | RewardConfig) -> AutoCount:

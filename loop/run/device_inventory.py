@@ -15,7 +15,7 @@ import psutil
 from ...configs.engines import NO_MODEL, EngineConfig
 from ...configs.own_function import names_function
 from ...configs.schema import RewardConfig, RunConfig
-from ...configs.section import Devices, Section, single_place
+from ...configs.section import Devices, Section
 from ...policies.devices import visible_gpus
 from ...policies.engines.weight_files import weight_files
 from ...policies.memory.shapes import UnknownShapeError, shape_of
@@ -155,7 +155,7 @@ def in_turns(
     allocation: Allocation, part: EngineConfig | RewardConfig, config: RunConfig
 ) -> Allocation:
     """Return a model's allocation, with its share of the cluster if that is too small for all."""
-    if single_place(part.place) != "ray" or not is_crowded(config):
+    if part.place != "ray" or not is_crowded(config):
         return allocation
     share = min(1.0, _share([part]))
     return replace(allocation, devices=frozenset((CLUSTER,)), share=share)
@@ -167,10 +167,10 @@ def _in_cluster(section: Section) -> Iterator[EngineConfig | RewardConfig]:
     for name in type(section).model_fields:
         part = getattr(section, name)
         if isinstance(part, RewardConfig):
-            if single_place(part.place) == "ray" and part.model != NO_MODEL:
+            if part.place == "ray" and part.model != NO_MODEL:
                 yield part
         elif isinstance(part, EngineConfig):
-            if single_place(part.place) == "ray" and named:
+            if part.place == "ray" and named:
                 yield part
         elif isinstance(part, Section):
             yield from _in_cluster(part)
@@ -185,8 +185,8 @@ def _share(parts: Sequence[EngineConfig | RewardConfig]) -> float:
 
 
 def _replicas(part: EngineConfig | RewardConfig) -> int:
-    wanted = part.replicas if isinstance(part.place, str) else part.place["ray"]
-    return _cluster().replicas(gpus_each(part)) if wanted == "auto" else wanted
+    auto = part.replicas == "auto"
+    return _cluster().replicas(gpus_each(part)) if auto else part.replicas
 
 
 @lru_cache

@@ -13,7 +13,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TypeVar, cast
 
-from ...policies.engines.engine import Engine, EngineError, Scorer, Sleeper
+from ...policies.engines.engine import Engine, EngineError, Scorer
+from ...policies.workers.hosted_model import HostedModel
 
 Model = TypeVar("Model", Engine, Scorer)
 
@@ -198,7 +199,7 @@ class LoadedModels:
         loaded = self._models[name]
         model = loaded.model
         try:
-            if not (isinstance(model, Sleeper) and model.can_sleep()):
+            if not (isinstance(model, HostedModel) and model.can_sleep()):
                 self.close(name)
                 return
             model.sleep()
@@ -210,7 +211,8 @@ class LoadedModels:
 
     def _wake(self, loaded: _Loaded) -> None:
         try:
-            cast("Sleeper", loaded.model).wake()
+            if isinstance(loaded.model, HostedModel):
+                loaded.model.wake()
         except EngineError as error:
             logger.warning("a model is opened again, as it does not wake: %s", error)
             self.close(loaded.allocation.name)

@@ -20,16 +20,16 @@ from ...configs.engines import NO_MODEL
 from ...configs.own_function import names_function
 from ...configs.recipes import Rewarded
 from ...configs.schema import ConfigError, EngineConfig, RewardConfig, RunConfig
-from ...policies.engines.canary import prove, read_canary
+from ...policies.engines.canary import read_canary
 from ...policies.engines.chat_template import require_chat, template_text
-from ...policies.engines.engine import Engine, EngineError, ReloadableEngine, Scorer
+from ...policies.engines.engine import Engine, EngineError, Scorer
 from ...policies.engines.entailment import entailment_label
+from ...policies.workers.hosted_model import HostedModel
 from ...policies.workers.identity import (
     refuse_quantised,
     scorer_digest,
 )
 from ...policies.workers.open import engine_kind, open_engine, open_entailment, open_scorer
-from ...policies.workers.replicas import Replicas
 from ...stores.keys import Json
 from .device_inventory import DeviceInventory, in_turns
 from .loaded_models import Allocation, LoadedModels
@@ -251,8 +251,8 @@ class Models:
         for role, served in self.judging.items():
             settings[served.engine_name] = place_of(config, role)[1]
         for name, model in self._loaded.items():
-            if name.startswith(REWARD) and isinstance(model, Replicas):
-                cast("Replicas[RewardConfig]", model).configure(config.reward)
+            if name.startswith(REWARD) and isinstance(model, HostedModel):
+                cast("HostedModel[RewardConfig]", model).configure(config.reward)
             elif name != NLI and isinstance(model, Engine):
                 model.configure(settings.get(name, config.policy.engine))
 
@@ -309,11 +309,11 @@ class Models:
         old = before.engine_name
         engine = self._loaded.get(old)
         rows = () if served.canary is None else read_canary(served.canary)
-        if isinstance(engine, ReloadableEngine) and rows and self._is_like(before, served):
+        if isinstance(engine, HostedModel) and rows and self._is_like(before, served):
 
             def reload() -> None:
                 engine.reload(Path(served.location))
-                prove(engine, rows)
+                engine.prove(rows)
 
             self._loaded.replace(old, allocation, reload)
             self._forget(old)
@@ -420,7 +420,9 @@ def _proved(engine: Engine, served: Served) -> Engine:
     if not rows:
         logger.warning("%s lacks a canary: only its hash proves the weights", served.location)
     try:
-        prove(engine, rows)
+        # Scripts and endpoints cannot measure.
+        if isinstance(engine, HostedModel):
+            engine.prove(rows)
     except EngineError:
         engine.close()
         raise

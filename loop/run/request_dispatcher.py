@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from itertools import count
 from typing import Any, Generic, Protocol, Self, TypeVar
 
-from ...policies.engines.feed import Source
+from ...policies.engines.engine import Source
 from ...stores.journal_reader import Cost, Unit
 from .admission import SLICE, Admission, Next
 from .budget import cost_of

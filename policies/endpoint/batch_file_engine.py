@@ -8,27 +8,26 @@ A record of each file is on disk before its batch begins. A later process with t
 after a stop or a crash, finds the record and waits for the same batch, so no request is paid twice.
 """
 
+import asyncio
 import json
 import logging
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from http import HTTPStatus
 from itertools import groupby
 from pathlib import Path
 from typing import Any, TypeVar
-from urllib.parse import parse_qsl, urlsplit, urlunsplit
-
-import openai
 
 from ...configs.schema import EngineConfig
 from ...stores.durable import discard, make_folder, write_file
 from ...stores.keys import Json, digest
 from ...stores.records import Message
 from ..engines.engine import (
+    POLL_S,
     AnswerLogprob,
     Batch,
     BatchResult,
@@ -36,22 +35,15 @@ from ..engines.engine import (
     EngineError,
     Request,
     Sampling,
+    is_stopping,
+    take,
 )
-from ..engines.feed import POLL_S, is_stopping, take
 from ..engines.token_count import token_count
 from .chat_completion import ChatRequest, vllm_fields
-from .endpoint import ServedModel, addresses, api_key, served_at
+from .endpoint import ServedModel, addresses, ask
 from .faults import ATTEMPT_ERRORS, DeniedError, RefusedError, TemporaryError, fault_of, shown
 from .openai_engine import CLOSED, OpenAIEngine
-from .transport import (
-    ANSWER_BYTES,
-    ANSWER_PARTS,
-    NO_KEY,
-    SENT,
-    AnswerTooLargeError,
-    StatusError,
-    bearer,
-)
+from .transport import Connections, StatusError, is_reasonable, reading
 
 T = TypeVar("T")
 
@@ -68,12 +60,8 @@ TRIES = 3
 
 ANSWERS_AT = "/v1/chat/completions"
 """The URL of each line, without any prefix of the endpoint's address."""
-OF_THE_BODY = ("content-length", "content-type", "host", "x-stainless-raw-response")
-"""The headers that the `openai` client may set; it needs the last one to parse the reply. Its
-other headers describe this machine, and some come from environment variables that are meant for
-another host.
-"""
 NONE_HERE = frozenset({404, 405, 501})
+OUTPUTS = ("output_file_id", "error_file_id")
 ENDED = ("completed", "expired", "cancelled", "failed")
 MISSING_LINE = TemporaryError("the batch ended without an answer to it", kind="busy")
 
@@ -82,20 +70,6 @@ logger = logging.getLogger("lpfloop.batches")
 
 class GoneError(Exception):
     """The endpoint does not have the requested object."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BatchRecord:
-    """A file of requests at an endpoint: the names of its lines, and the batch that answers it."""
-
-    url: str
-    file: str
-    asked: tuple[str, ...]
-    batch: str | None = None
-
-    def path(self, folder: Path) -> Path:
-        """Return where the record is kept."""
-        return folder / f"{digest([self.url, self.file])[:32]}.json"
 
 
 @dataclass(slots=True, eq=False)
@@ -119,17 +93,34 @@ class _Line:
 
 @dataclass(slots=True, eq=False)
 class _SentFile:
-    """A file that was sent, its unanswered lines, and when all were answered."""
+    """A file of requests at an endpoint, its unanswered lines, and when all were answered.
 
-    record: BatchRecord
+    `asked` are the names of all its lines, `batch` is the batch that answers it. A record of these
+    is kept on disk.
+    """
+
+    url: str
+    file: str
+    asked: tuple[str, ...]
+    batch: str | None = None
     lines: dict[str, _Line] = field(default_factory=dict[str, _Line])
     answered_at: float = 0.0
+
+    def save(self, folder: Path) -> None:
+        """Write the record."""
+        kept = {"url": self.url, "file": self.file, "asked": self.asked, "batch": self.batch}
+        write_file(self._path(make_folder(folder)), json.dumps(kept).encode())
+
+    def forget(self, folder: Path) -> None:
+        """Remove the record."""
+        discard(self._path(folder))
+
+    def _path(self, folder: Path) -> Path:
+        return folder / f"{digest([self.url, self.file])[:32]}.json"
 
 
 class BatchFileEngine:
     """One OpenAI-compatible endpoint that takes batch files."""
-
-    name = "openai"
 
     def __init__(self, model: str, config: EngineConfig, *, folder: Path) -> None:
         """Set up the endpoint; it is not contacted before the first request.
@@ -140,15 +131,14 @@ class BatchFileEngine:
             EngineError: when the address is not an http(s) URL.
         """
         [self.url] = addresses(model, config)
-        self.key = api_key(config)
         self.config = config
         self.folder = folder
         self.direct = OpenAIEngine(model, config)
         self.count = token_count(model)
-        self.closed = threading.Event()
         self.answered: list[_SentFile] = []
         self.learning = threading.Lock()
         self.has_learned = False
+        self._closed = threading.Event()
 
     def configure(self, config: EngineConfig) -> None:
         """Use new sizes of files, pauses and limits from the next file on."""
@@ -161,7 +151,7 @@ class BatchFileEngine:
 
     def close(self) -> None:
         """End all waiting; batches continue at the endpoint."""
-        self.closed.set()
+        self._closed.set()
         self.direct.close()
 
     def generate(self, batches: Iterable[Batch]) -> Iterator[BatchResult]:
@@ -174,46 +164,33 @@ class BatchFileEngine:
             EngineError: when the endpoint does not support batch files, or a batch fails as a
                 whole.
         """
-        api = _BatchApi(self)
+        self.call(_require_batches)
+        session = _Session(self, self.call(partial(ask, model_name=self.config.model_name)))
         try:
-            api.call(api.require_batches)
-            served = api.call(lambda: served_at(self.url, self.key, self.config.model_name))
-            session = _Session(self, api, served)
-            try:
-                yield from session.drawn(iter(batches))
-            finally:
-                session.log_unanswered()
+            yield from session.drawn(iter(batches))
         finally:
-            api.close()
+            session.log_unanswered()
 
-
-class _BatchApi:
-    """The calls about batch files, each retried."""
-
-    def __init__(self, engine: BatchFileEngine) -> None:
-        self._engine = engine
-        self._client = _client(engine.url, engine.key)
-
-    def call(self, ask: Callable[[], T]) -> T:
-        """Return the result of a call.
+    def call(self, asked: Callable[[Connections], Coroutine[Any, Any, T]]) -> T:
+        """Return the result of a call about batch files, which is retried.
 
         Raises:
             GoneError: if the requested object does not exist.
             EngineError: if it is refused, fails for `retry_timeout_s`, or the engine is closed.
         """
-        url, since = self._engine.url, time.monotonic()
+        since = time.monotonic()
         while True:
             try:
-                return self._attempt(ask)
+                return self.direct.run(self._attempt(asked))
             except RefusedError as refusal:
-                told = f"{url}: the endpoint refuses a batch file ({refusal})"
+                told = f"{self.url}: the endpoint refuses a batch file ({refusal})"
                 raise EngineError(told) from None
             except TemporaryError as fault:
-                config = self._engine.config
-                pause_s = max(fault.pause_s or 0.0, config.batch_poll_s)
-                if time.monotonic() - since + pause_s > config.retry_timeout_s:
+                pause_s = max(fault.pause_s or 0.0, self.config.batch_poll_s)
+                patience_s = self.config.retry_timeout_s
+                if time.monotonic() - since + pause_s > patience_s:
                     raise EngineError(
-                        f"{url}: no answer about a batch file within {config.retry_timeout_s:g} s "
+                        f"{self.url}: no answer about a batch file within {patience_s:g} s "
                         "(engine.retry_timeout_s); nothing is lost: resume when the endpoint "
                         f"answers ({fault})"
                     ) from None
@@ -227,91 +204,90 @@ class _BatchApi:
         """
         ends = time.monotonic() + seconds
         while (left := ends - time.monotonic()) > 0 and not until():
-            if self._engine.closed.wait(min(left, POLL_S)):
+            if self._closed.wait(min(left, POLL_S)):
                 raise EngineError(CLOSED)
 
-    def close(self) -> None:
-        """Close the connections."""
-        self._client.close()
+    def fault_of(self, error: Exception) -> TemporaryError | RefusedError | EngineError:
+        """Classify a failure at the endpoint."""
+        return fault_of(self.url, error, self.direct.key)
 
-    def require_batches(self) -> None:
-        """Refuse an endpoint that does not support batch files.
-
-        Raises:
-            EngineError: with the endpoint's status.
-        """
+    async def _attempt(self, asked: Callable[[Connections], Coroutine[Any, Any, T]]) -> T:
+        """Make a call once."""
         try:
-            self._client.batches.list(limit=1)
-        except openai.APIStatusError as error:
-            if error.status_code not in NONE_HERE:
-                raise
-            raise EngineError(
-                f"{self._engine.url}: this endpoint does not accept batch files (HTTP "
-                f"{error.status_code} at /batches): set engine.batch=false"
-            ) from None
-
-    def upload(self, data: bytes) -> str:
-        """Send a file of requests; return its name there."""
-        named = ("requests.jsonl", data, "application/jsonl")
-        return _text(self._client.files.create(file=named, purpose="batch").id)
-
-    def begun(self, file: str) -> str:
-        """Return the batch that answers a file; create it if it does not exist yet."""
-        for batch in self._client.batches.list(limit=PAGE):
-            if batch.input_file_id == file:
-                return _text(batch.id)
-        created = self._client.batches.create(
-            input_file_id=file, endpoint=ANSWERS_AT, completion_window="24h"
-        )
-        return _text(created.id)
-
-    def state(self, batch: str) -> openai.types.Batch:
-        """Return the state of a batch."""
-        return self._client.batches.retrieve(batch)
-
-    def replies(self, file: str) -> dict[str, tuple[int, Any]]:
-        """Return status and body of the replies in a file, by name; empty if the file is gone."""
-        data = bytearray()
-        try:
-            with self._client.files.with_streaming_response.content(file) as reply:
-                for part in reply.iter_bytes():
-                    data += part
-                    if len(data) > OUTPUT_BYTES:
-                        raise AnswerTooLargeError
-        except openai.NotFoundError:
-            return {}
-        return dict(filter(None, map(_reply, data.splitlines())))
-
-    def _attempt(self, ask: Callable[[], T]) -> T:
-        """Make the call once.
-
-        Raises:
-            TemporaryError, RefusedError, GoneError, EngineError: for every failure.
-        """
-        url, key = self._engine.url, self._engine.key
-        try:
-            return ask()
-        except openai.NotFoundError:
-            fault = GoneError()
-        except openai.APIStatusError as error:
-            reply = error.response
-            failure = StatusError(reply.status_code, reply.headers, reply.content)
-            fault = fault_of(url, failure, key)
-        except openai.APIConnectionError as error:
-            told = f"the endpoint cannot be reached ({shown(str(error.__cause__ or error), key)})"
-            fault = TemporaryError(told, kind="lost")
-        except (openai.OpenAIError, *ATTEMPT_ERRORS) as error:
-            fault = fault_of(url, error, key)
+            async with asyncio.timeout(self.config.timeout_s):
+                return await asked(self.direct.connections[self.url])
+        except ATTEMPT_ERRORS as error:
+            gone = isinstance(error, StatusError) and error.status == HTTPStatus.NOT_FOUND
+            fault = GoneError() if gone else self.fault_of(error)
         raise fault  # outside: a traceback from within would hold the server's text
+
+
+async def _require_batches(endpoint: Connections) -> None:
+    """Refuse an endpoint that does not support batch files."""
+    try:
+        await endpoint.get("batches", limit=1)
+    except StatusError as error:
+        if error.status not in NONE_HERE:
+            raise
+        raise EngineError(
+            f"{endpoint.url}: this endpoint does not accept batch files (HTTP {error.status} at "
+            "/batches): set engine.batch=false"
+        ) from None
+
+
+async def _begun(file: str, endpoint: Connections) -> str:
+    """Return the batch that answers a file; create it if it does not exist yet."""
+    query: dict[str, Any] = {"limit": PAGE}
+    while True:
+        listed: Any = await endpoint.get("batches", **query)
+        with reading(listed):
+            found = {str(one["input_file_id"]): str(one["id"]) for one in listed["data"]}
+            more = listed.get("has_more")
+        if file in found:
+            return found[file]
+        if not (more and found):
+            break
+        query["after"] = [*found.values()][-1]
+    about = {"input_file_id": file, "endpoint": ANSWERS_AT, "completion_window": "24h"}
+    return _id(await endpoint.post("batches", about))
+
+
+async def _uploaded(data: bytes, endpoint: Connections) -> str:
+    """Send a file of requests; return its name there."""
+    return _id(await endpoint.upload("files", data, purpose="batch"))
+
+
+async def _state(batch: str, endpoint: Connections) -> dict[str, Any]:
+    state: Any = await endpoint.get(f"batches/{batch}")
+    with reading(state):
+        return {name: state.get(name) for name in ("status", "errors", *OUTPUTS)}
+
+
+async def _replies(file: str, endpoint: Connections) -> dict[str, tuple[int, Any]]:
+    """Return status and body of the replies in a file, by name; empty if the file is gone."""
+    try:
+        content = await endpoint.download(f"files/{file}/content", OUTPUT_BYTES)
+    except StatusError as error:
+        if error.status != HTTPStatus.NOT_FOUND:
+            raise
+        return {}
+    return dict(filter(None, map(_reply, content.splitlines())))
+
+
+def _id(made: Any) -> str:
+    with reading(made):
+        if not isinstance(made["id"], str):
+            raise TypeError
+        return made["id"]
 
 
 class _Session:
     """One call of `generate`: its open requests, and the files they were sent in."""
 
-    def __init__(self, engine: BatchFileEngine, api: _BatchApi, served: ServedModel) -> None:
-        self._engine, self._api, self._served = engine, api, served
-        known = map(_SentFile, _records(engine.folder, engine.url))
-        self._known = {name: file for file in known for name in file.record.asked}
+    def __init__(self, engine: BatchFileEngine, served: ServedModel) -> None:
+        self._engine, self._served = engine, served
+        known = _recorded(engine.folder, engine.url)
+        self._known = {name: file for file in known for name in file.asked}
         self._names = Counter[str]()
         self._waiting: list[_Line] = []
         self._sent: list[_SentFile] = []
@@ -333,7 +309,7 @@ class _Session:
             yield from finished
             self._forget_answered(config)
             if self._open and not finished:
-                self._api.rest(config.batch_poll_s, until=partial(is_stopping, source))
+                self._engine.rest(config.batch_poll_s, until=partial(is_stopping, source))
             if is_stopping(source):
                 return
 
@@ -343,7 +319,7 @@ class _Session:
             logger.warning(
                 "batch %s continues at %s, with %s requests: the run waits for it again when "
                 "resumed",
-                file.record.batch or f"of file {file.record.file}",
+                file.batch or f"of file {file.file}",
                 self._engine.url,
                 len(file.lines),
             )
@@ -410,7 +386,7 @@ class _Session:
                 file.answered_at = now
             elif now - file.answered_at > config.batch_poll_s:
                 self._engine.answered.remove(file)
-                discard(file.record.path(self._engine.folder))
+                file.forget(self._engine.folder)
 
     def _send(self, config: EngineConfig) -> None:
         """Send the queued lines: in files, or directly if there are too few for one."""
@@ -436,17 +412,11 @@ class _Session:
                 break
             written.append(text)
         lines, self._waiting = self._waiting[: len(written)], self._waiting[len(written) :]
-        name = self._api.call(lambda: self._api.upload(b"".join(written)))
-        record = BatchRecord(
-            url=self._engine.url, file=name, asked=tuple(line.name for line in lines)
-        )
-        file = _SentFile(record, {line.name: line for line in lines})
-        self._keep(file)
+        url, names = self._engine.url, tuple(line.name for line in lines)
+        file = _SentFile(url, self._engine.call(partial(_uploaded, b"".join(written))), names)
+        file.lines = {line.name: line for line in lines}
+        file.save(self._engine.folder)
         self._sent.append(file)
-
-    def _keep(self, file: _SentFile) -> None:
-        folder = make_folder(self._engine.folder)
-        write_file(file.record.path(folder), json.dumps(asdict(file.record)).encode())
 
     def _written(self, line: _Line, config: EngineConfig) -> bytes:
         """Return the line of a file with the content of a direct request."""
@@ -484,54 +454,45 @@ class _Session:
         """Poll the batches, and take the answers of finished ones."""
         for file in list(self._sent):
             try:
-                state = self._api.call(partial(self._api.state, self._batch_of(file)))
+                state = self._engine.call(partial(_state, self._batch_of(file)))
             except GoneError:
                 logger.warning(
                     "%s knows nothing of the batch of file %s: %s requests are sent again",
                     self._engine.url,
-                    file.record.file,
+                    file.file,
                     len(file.lines),
                 )
                 self._drop(file)
                 self._waiting += file.lines.values()
                 continue
-            if state.status in ENDED:
+            if state["status"] in ENDED:
                 self._settle(file, state)
 
     def _batch_of(self, file: _SentFile) -> str:
-        """Return the batch that answers a file, once it is on record.
-
-        Raises:
-            GoneError: if the endpoint does not know the file.
-        """
-        if file.record.batch is None:
-            batch = self._api.call(lambda: self._api.begun(file.record.file))
-            file.record = replace(file.record, batch=batch)
-            self._keep(file)
-            logger.info(
-                "batch %s at %s: %s requests", batch, self._engine.url, len(file.record.asked)
-            )
-        return str(file.record.batch)
+        """Return the batch that answers a file, once it is on record."""
+        if file.batch is None:
+            file.batch = self._engine.call(partial(_begun, file.file))
+            file.save(self._engine.folder)
+            logger.info("batch %s at %s: %s requests", file.batch, file.url, len(file.asked))
+        return file.batch
 
     def _drop(self, file: _SentFile) -> None:
         self._sent.remove(file)
-        discard(file.record.path(self._engine.folder))
+        file.forget(self._engine.folder)
 
-    def _settle(self, file: _SentFile, state: openai.types.Batch) -> None:
+    def _settle(self, file: _SentFile, state: dict[str, Any]) -> None:
         """Take the answers of a finished batch; queue the other requests again."""
-        if state.status == "failed":
+        if state["status"] == "failed":
             self._drop(file)
-            listed = None if state.errors is None else state.errors.data
-            said: object = listed[0].message if listed else None
-            why = shown(said, self._engine.key) if isinstance(said, str) else ""
+            why = shown(_reason(state["errors"]), self._engine.direct.key)
             raise EngineError(
-                f"{self._engine.url}: the batch {file.record.batch} failed: "
+                f"{self._engine.url}: the batch {file.batch} failed: "
                 f"{why or 'the endpoint does not say why'}; if it is too large for your account, "
                 "lower engine.batch_most"
             )
         replies = dict[str, tuple[int, Any]]()
-        for name in filter(None, (state.output_file_id, state.error_file_id)):
-            replies |= self._api.call(partial(self._api.replies, name))
+        for name in filter(None, map(state.get, OUTPUTS)):
+            replies |= self._engine.call(partial(_replies, str(name)))
         self._sent.remove(file)
         file.answered_at = time.monotonic()
         self._engine.answered.append(file)
@@ -551,20 +512,17 @@ class _Session:
     def _read(
         self, line: _Line, reply: tuple[int, Any] | None
     ) -> Completion | RefusedError | TemporaryError:
-        """Return the answer in a reply, or the reason why it is not one.
-
-        Raises:
-            EngineError: for a reply after which no request will be answered.
-        """
+        """Return the answer in a reply, or the reason why it is not one."""
         if reply is None:
             return MISSING_LINE
-        (status, body), key = reply, self._engine.key
+        status, body = reply
         try:
             if status != HTTPStatus.OK:
                 raise StatusError(status, {}, json.dumps(body).encode())
-            drawn = line.asked.completion(body, self._engine.direct.unsupported, key)
+            direct = self._engine.direct
+            drawn = line.asked.completion(body, direct.unsupported, direct.key)
         except ATTEMPT_ERRORS as error:
-            fault = fault_of(self._engine.url, error, key)
+            fault = self._engine.fault_of(error)
         else:
             told = drawn.provenance
             batched = None if told is None else replace(told, batched=True)
@@ -576,46 +534,25 @@ class _Session:
         return fault
 
 
-def _records(folder: Path, url: str) -> Iterator[BatchRecord]:
-    """Yield the records of files that were sent to an endpoint."""
+def _recorded(folder: Path, url: str) -> Iterator[_SentFile]:
+    """Yield the files that were sent to an endpoint."""
     for path in folder.glob("[!.]*.json"):
-        fields: dict[str, Any] = json.loads(path.read_bytes())
-        if fields["url"] == url:
-            record = BatchRecord(**fields)
-            yield replace(record, asked=tuple(record.asked))
+        kept: dict[str, Any] = json.loads(path.read_bytes())
+        if kept["url"] == url:
+            yield _SentFile(url, kept["file"], tuple(kept["asked"]), kept["batch"])
 
 
-def _client(url: str, key: str | None) -> openai.OpenAI:
-    """Return a client that sends nothing about this machine, and connects only to this endpoint."""
-    parts = urlsplit(url)
-
-    def with_own_headers(request: Any) -> None:
-        for name in [*request.headers]:
-            if name.lower() not in OF_THE_BODY:
-                del request.headers[name]
-        request.headers.update({**SENT, "Authorization": bearer(key)})
-
-    return openai.OpenAI(
-        base_url=urlunsplit(parts._replace(query="")),
-        default_query=dict(parse_qsl(parts.query)),
-        api_key=key or NO_KEY,
-        max_retries=0,
-        http_client=openai.DefaultHttpxClient(
-            trust_env=False, follow_redirects=False, event_hooks={"request": [with_own_headers]}
-        ),
-    )
+def _reason(errors: Any) -> str:
+    """Return the first message of a failed batch; "" if there is none."""
+    try:
+        return str(errors["data"][0]["message"] or "")
+    except (TypeError, LookupError):
+        return ""
 
 
-def _text(name: object) -> str:
-    """Return a name from an endpoint; raise TypeError if it is not a text."""
-    if not isinstance(name, str):
-        raise TypeError
-    return name
-
-
-def _reply(line: bytearray) -> tuple[str, tuple[int, Any]] | None:
+def _reply(line: bytes) -> tuple[str, tuple[int, Any]] | None:
     """Return the reply in a line of an answer file; None if it cannot be parsed."""
-    if len(line) > ANSWER_BYTES or line.count(b"{") + line.count(b"[") > ANSWER_PARTS:
+    if not is_reasonable(line):
         return None
     try:
         told: Any = json.loads(line)

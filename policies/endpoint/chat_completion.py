@@ -267,11 +267,7 @@ def _fields(value: object) -> Fields:
 
 
 def _read_content(content: object) -> tuple[str, str]:
-    """Return text and thought in the content of a message: a text, or a list of parts.
-
-    Raises:
-        NoCompletionError, TypeError, LookupError, AttributeError: if it is something else.
-    """
+    """Return text and thought in the content of a message: a text, or a list of parts."""
     if content is None or isinstance(content, str):
         return content or "", ""
     if not isinstance(content, list):

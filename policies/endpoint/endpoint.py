@@ -130,27 +130,17 @@ def probe(base_url: str, key: str | None, model_name: str | None = None) -> str:
 
 
 async def _probed(base_url: str, key: str | None, model_name: str | None) -> ServedModel:
-    try:
-        return await _served_at(base_url, key, model_name)
-    except ATTEMPT_ERRORS as error:
-        fault = fault_of(base_url, error, key)
-    if isinstance(fault, TemporaryError | RefusedError):
-        raise EngineError(f"{base_url}: {fault}")
-    raise fault
-
-
-def served_at(base_url: str, key: str | None, model_name: str | None) -> ServedModel:
-    """Return the model that an endpoint serves; raise as `ask`."""
-    return asyncio.run(_served_at(base_url, key, model_name))
-
-
-async def _served_at(base_url: str, key: str | None, model_name: str | None) -> ServedModel:
     connections = Connections(base_url, key)
     try:
         async with asyncio.timeout(ANSWER_S):
             return await ask(connections, model_name)
+    except ATTEMPT_ERRORS as error:
+        fault = fault_of(base_url, error, key)
     finally:
         await connections.aclose()
+    if isinstance(fault, TemporaryError | RefusedError):
+        raise EngineError(f"{base_url}: {fault}")
+    raise fault
 
 
 async def ask(connections: Connections, model_name: str | None) -> ServedModel:

@@ -8,16 +8,17 @@ import asyncio
 import queue
 import threading
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Coroutine, Iterable, Iterator, Sequence
 from concurrent.futures import CancelledError, Future
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
 from ...configs.schema import EngineConfig
 from ...stores.records import Message
 from ..engines.engine import (
+    POLL_S,
     AnswerLogprob,
     Batch,
     BatchResult,
@@ -26,9 +27,10 @@ from ..engines.engine import (
     Request,
     Sampling,
     failed,
+    is_stopping,
     overlong,
+    take,
 )
-from ..engines.feed import POLL_S, is_stopping, take
 from ..engines.token_count import token_count
 from .chat_completion import ChatRequest, vllm_fields
 from .endpoint import ServedModel, addresses, api_key, ask, same_model
@@ -36,6 +38,8 @@ from .faults import ATTEMPT_ERRORS, DeniedError, RefusedError, fault_of
 from .queue import Job, RequestQueue, Server
 from .transport import Connections, allow_connections
 from .unsupported_params import newly_unsupported, overflows
+
+T = TypeVar("T")
 
 END_S = 0.5
 """Seconds that cancelled requests get to end when the engine is closed, and that a stopping run
@@ -113,10 +117,9 @@ class Stream:
 class OpenAIEngine:
     """The OpenAI-compatible endpoints of one model.
 
-    `unsupported` are the parameters that the endpoints have rejected.
+    `unsupported` are the parameters that the endpoints have rejected, `connections` those to each
+    endpoint by its URL; they are used on the engine's event loop.
     """
-
-    name = "openai"
 
     def __init__(
         self, model: str, config: EngineConfig, *, loop: asyncio.AbstractEventLoop | None = None
@@ -130,14 +133,14 @@ class OpenAIEngine:
             EngineError: when an address is not an http(s) URL.
         """
         urls = addresses(model, config)
-        self._key = api_key(config)
+        self.key = api_key(config)
         self._config = config
         self.unsupported: frozenset[str] = frozenset()
         self._count = token_count(model)
         self._refused = 0
         self._tasks: set[asyncio.Task[Any]] = set()
-        self._requests = RequestQueue(urls, config, self._key)
-        self._connections = {url: Connections(url, self._key) for url in urls}
+        self._requests = RequestQueue(urls, config, self.key)
+        self.connections = {url: Connections(url, self.key) for url in urls}
         self._served: dict[str, ServedModel] = {}
         allow_connections(self._requests.slots)
         self._owns_loop = loop is None
@@ -154,7 +157,7 @@ class OpenAIEngine:
         with self._closing:
             self._config = config
             if not self._closed:
-                allow_connections(config.concurrency * len(self._connections))
+                allow_connections(config.concurrency * len(self.connections))
                 self._loop.call_soon_threadsafe(self._requests.configure, config)
 
     def logprobs(self, conversations: Sequence[tuple[Message, ...]]) -> list[AnswerLogprob | None]:
@@ -221,7 +224,7 @@ class OpenAIEngine:
             await asyncio.wait([*self._tasks], timeout=END_S)
         with suppress(TimeoutError):
             async with asyncio.timeout(END_S):
-                await asyncio.gather(*(one.aclose() for one in self._connections.values()))
+                await asyncio.gather(*(one.aclose() for one in self.connections.values()))
 
     def _add_next(self, source: Iterator[Batch], stream: Stream, *, wait: bool) -> bool:
         """Send the next batch of the source; return False if none has arrived, or none follows."""
@@ -236,10 +239,31 @@ class OpenAIEngine:
 
     def _submit(self, batch: Batch, stream: Stream) -> Future[BatchResult]:
         self.refuse_texts(batch.sampling)
+        return self._started(self._batch(batch, stream))
+
+    def run(self, work: Coroutine[Any, Any, T]) -> T:
+        """Return the result of a coroutine that uses the connections.
+
+        Raises:
+            EngineError: if the engine is closed meanwhile.
+        """
+        try:
+            return self._started(self._as_task(work)).result()
+        except CancelledError:
+            raise EngineError(CLOSED) from None
+
+    async def _as_task(self, work: Coroutine[Any, Any, T]) -> T:
+        task = asyncio.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return await task
+
+    def _started(self, work: Coroutine[Any, Any, T]) -> Future[T]:
         with self._closing:
             if self._closed:
+                work.close()
                 raise EngineError(CLOSED)
-            return asyncio.run_coroutine_threadsafe(self._batch(batch, stream), self._loop)
+            return asyncio.run_coroutine_threadsafe(work, self._loop)
 
     def refuse_texts(self, sampling: Sampling) -> None:
         """Refuse a bias that names a token by its text.
@@ -250,7 +274,7 @@ class OpenAIEngine:
         texts = [token for token, _ in sampling.logit_bias if isinstance(token, str)]
         if texts:
             raise EngineError(
-                f"{', '.join(self._connections)}: logit_bias names a token by its text "
+                f"{', '.join(self.connections)}: logit_bias names a token by its text "
                 f"({texts[0]!r}); endpoints accept only token ids: give ids, or choose annotators "
                 "without biases"
             )
@@ -270,11 +294,7 @@ class OpenAIEngine:
                 task.cancel()
 
     async def _answer(self, request: Request, sampling: Sampling) -> Completion:
-        """Return a request's completion; a `failed` one if only this request cannot be answered.
-
-        Raises:
-            EngineError: if the endpoints answer no request.
-        """
+        """Return a request's completion; a `failed` one if only this request cannot be answered."""
         asked = ChatRequest(request, sampling, self._count)
         limited = self._config.tokens_per_minute is not None
         job = Job(
@@ -289,11 +309,7 @@ class OpenAIEngine:
             return failed(request.request_id, str(refusal))
 
     async def _attempt(self, asked: ChatRequest, server: Server) -> Completion:
-        """Send a request to one endpoint; after a refusal, test whether it refuses every request.
-
-        Raises:
-            TemporaryError, RefusedError, EngineError: for every failure.
-        """
+        """Send a request to one endpoint; after a refusal, test whether it refuses all of them."""
         try:
             drawn = await self._asked(asked, server)
         except DeniedError as error:
@@ -318,12 +334,7 @@ class OpenAIEngine:
     async def _require_other_answers(
         self, asked: ChatRequest, server: Server, refusal: DeniedError | RefusedError
     ) -> None:
-        """Send the short question after a refusal.
-
-        Raises:
-            TemporaryError: if it is not answered for now.
-            EngineError: if it is refused, too.
-        """
+        """Send the short question after a refusal."""
         try:
             await self._short_answer(asked, server)
         except RefusedError:
@@ -337,11 +348,7 @@ class OpenAIEngine:
         self._requests.heard = True
 
     async def _ask_shortly(self, asked: ChatRequest, server: Server) -> None:
-        """Send the short question; even a refusal of its content shows that the endpoint answers.
-
-        Raises:
-            TemporaryError, EngineError: if it does not.
-        """
+        """Send the short question; even a refusal of its content shows that the endpoint works."""
         with suppress(RefusedError):
             await self._short_answer(asked, server)
 
@@ -350,10 +357,7 @@ class OpenAIEngine:
         await self._asked(replace(asked, request=check), server)
 
     async def _asked(self, asked: ChatRequest, server: Server) -> Completion:
-        """Send a request to one endpoint, without the parameters that it does not support.
-
-        Raises: as `_posted`.
-        """
+        """Send a request to one endpoint, without the parameters that it does not support."""
         while True:
             unsupported = self.unsupported
             try:
@@ -374,32 +378,24 @@ class OpenAIEngine:
     async def _posted(
         self, asked: ChatRequest, unsupported: frozenset[str], server: Server
     ) -> Completion:
-        """Send a request to one endpoint once, within the deadline of an attempt.
-
-        Raises:
-            TemporaryError, RefusedError, EngineError: for every failure.
-        """
-        connections, url = self._connections[server.url], server.url
+        """Send a request to one endpoint once, within the deadline of an attempt."""
+        connections, url = self.connections[server.url], server.url
         try:
             async with asyncio.timeout(self._config.timeout_s):
                 served, config = await self._model_at(server), self._config
                 extra = {**vllm_fields(served, url, asked.sampling, config), **config.besides}
                 body = asked.body(served, unsupported, extra)
                 reply = await connections.post("chat/completions", body)
-                return asked.completion(reply, unsupported, self._key)
+                return asked.completion(reply, unsupported, self.key)
         except ATTEMPT_ERRORS as error:
-            fault = fault_of(url, error, self._key)
+            fault = fault_of(url, error, self.key)
         raise fault  # outside: a traceback from within would hold the server's text
 
     async def _model_at(self, server: Server) -> ServedModel:
-        """Return the model that an endpoint serves; requested at first, and after it was closed.
-
-        Raises:
-            EngineError: if it differs from the other endpoints' model.
-        """
+        """Return the model that an endpoint serves; requested at first, and after it was closed."""
         served = self._served.get(server.url)
         if served is None or not server.proven:
-            served = await ask(self._connections[server.url], self._config.model_name)
+            served = await ask(self.connections[server.url], self._config.model_name)
             known = next(iter(self._served.values()), served)
             self._served[server.url] = same_model(known, server.url, served)
             self._requests.prove(server)

@@ -230,10 +230,7 @@ class RequestQueue:
                 future.set_exception(EngineError(self._stopped))
 
     async def _attempt(self, job: Job[T], history: History) -> T:
-        """Send a request to one endpoint once.
-
-        Raises: as `ask`, and TemporaryError if it is to be retried.
-        """
+        """Send a request to one endpoint once."""
         server = await self._slot(history)
         used = 0
         booked: Booking | None = None
@@ -254,10 +251,7 @@ class RequestQueue:
         return result
 
     async def _asked(self, job: Job[T], history: History, server: Server) -> T:
-        """Send a request, after a short question if the request may be at fault.
-
-        Raises: as `_attempt`.
-        """
+        """Send a request, after a short question if the request may be at fault."""
         began = self._now
         is_strange = not self.heard and server.unreadable >= TRIP_AFTER
         checks = is_strange or (history.suspicion >= GIVEN_UP_AT - 1 and not server.answers_others)
@@ -293,12 +287,7 @@ class RequestQueue:
         server.prove()
 
     def _fail(self, server: Server, history: History, fault: TemporaryError, began: float) -> None:
-        """Note a failed attempt.
-
-        Raises:
-            RefusedError: if the request is given up.
-            EngineError: if the endpoints have answered no request for too long.
-        """
+        """Note a failed attempt."""
         others_answered = server.answers_others
         server.failed(fault, began, self._now)
         history.failures += 1

@@ -4,7 +4,7 @@ Proxies from the environment are not used: a key must reach its endpoint and no 
 not limited here: the caller sets one deadline for the whole attempt.
 
 Requests go through `aiohttp`: the `openai` client takes several times its processor time
-(`benchmarks/endpoints.py`). Only batch files go through that client.
+(`benchmarks/endpoints.py`).
 """
 
 import asyncio
@@ -102,8 +102,8 @@ class Connections:
         await asyncio.sleep(0)
         return await self._replied("POST", path, data=content.encode(), headers=JSON)
 
-    async def get(self, path: str) -> object:
-        """Return the endpoint's reply.
+    async def get(self, path: str, **query: str | int) -> object:
+        """Return the endpoint's reply to a path with a query.
 
         Raises:
             StatusError: if the status is an error, or the body reports an error 4xx.
@@ -111,18 +111,48 @@ class Connections:
             aiohttp.ClientError, OSError: if no reply comes, or it cannot be decompressed.
             UnreadableReplyError: if it is not JSON.
         """
-        return await self._replied("GET", path)
+        return await self._replied("GET", path, params=query)
+
+    async def upload(self, path: str, data: bytes, **fields: str) -> object:
+        """Send a file of JSON lines, after other fields of a form; raise as `get`."""
+        form = aiohttp.FormData(fields)
+        form.add_field("file", data, filename="requests.jsonl", content_type="application/jsonl")
+        return await self._replied("POST", path, data=form)
+
+    async def download(self, path: str, limit: int) -> bytes:
+        """Return the content of a file of at most `limit` bytes; raise as `get`."""
+        _, content = await self._received("GET", path, limit)
+        return content
 
     async def _replied(self, method: str, path: str, **sent: Any) -> object:
-        url = _below(self._base, path)
-        async with self._opened().request(method, url, allow_redirects=False, **sent) as reply:
-            received = await _read(reply)
-        value = parsed(received) if is_success(reply.status) else None
-        status = reported_status(value) if is_success(reply.status) else reply.status
+        headers, content = await self._received(method, path, ANSWER_BYTES, **sent)
+        if not is_reasonable(content):
+            raise AnswerTooLargeError
+        value = parsed(content)
+        status = reported_status(value)
         if status is not None:
-            headers = {name.lower(): text for name, text in reply.headers.items()}
-            raise StatusError(status, headers, received)
+            raise StatusError(status, headers, content)
         return value
+
+    async def _received(
+        self, method: str, path: str, limit: int, **sent: Any
+    ) -> tuple[Mapping[str, str], bytes]:
+        """Return headers and body of a success; of an error only the beginning is read."""
+        url = _below(self._base, path)
+        body = bytearray()
+        async with self._opened().request(method, url, allow_redirects=False, **sent) as reply:
+            headers = {name.lower(): text for name, text in reply.headers.items()}
+            is_success = HTTPStatus.OK <= reply.status < HTTPStatus.MULTIPLE_CHOICES
+            limit = limit if is_success else ERROR_BYTES
+            async for part in reply.content.iter_any():
+                body += part
+                if len(body) > limit:
+                    break
+        if not is_success:
+            raise StatusError(reply.status, headers, bytes(body[:limit]))
+        if len(body) > limit:
+            raise AnswerTooLargeError
+        return headers, bytes(body)
 
     async def aclose(self) -> None:
         """Close all connections."""
@@ -135,7 +165,7 @@ class Connections:
             self._session = aiohttp.ClientSession(
                 connector=aiohttp.TCPConnector(limit=0, ssl=_trusted()),
                 cookie_jar=aiohttp.DummyCookieJar(),
-                headers={**SENT, "Authorization": bearer(self.key)},
+                headers={**SENT, "Authorization": f"Bearer {self.key or NO_KEY}"},
                 timeout=aiohttp.ClientTimeout(total=None),
                 trust_env=False,
                 max_line_size=HEADER_BYTES,
@@ -144,25 +174,10 @@ class Connections:
         return self._session
 
 
-async def _read(reply: aiohttp.ClientResponse) -> bytes:
-    """Read a whole reply, or the beginning of an error."""
-    whole = is_success(reply.status)
-    limit = ANSWER_BYTES if whole else ERROR_BYTES
-    body = bytearray()
-    async for part in reply.content.iter_any():
-        body += part
-        if len(body) > limit:
-            if whole:
-                raise AnswerTooLargeError
-            break
-    if whole and body.count(b"{") + body.count(b"[") > ANSWER_PARTS:
-        raise AnswerTooLargeError
-    return bytes(body[:limit])
-
-
-def is_success(status: int) -> bool:
-    """Whether a status is a success; some servers use non-standard ones."""
-    return HTTPStatus.OK <= status < HTTPStatus.MULTIPLE_CHOICES
+def is_reasonable(content: bytes) -> bool:
+    """Whether a reply is within the limits of bytes and parts."""
+    parts = content.count(b"{") + content.count(b"[")
+    return len(content) <= ANSWER_BYTES and parts <= ANSWER_PARTS
 
 
 def parsed(content: bytes) -> object:
@@ -201,11 +216,6 @@ def allow_connections(count: int) -> None:
     if soft not in (resource.RLIM_INFINITY, hard) and soft < wanted:
         most = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
         resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
-
-
-def bearer(key: str | None) -> str:
-    """Return the `Authorization` header of requests."""
-    return f"Bearer {key or NO_KEY}"
 
 
 @lru_cache

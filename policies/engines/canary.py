@@ -9,13 +9,12 @@ the numbers from before. That a library reports a successful load proves nothing
 import json
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from functools import partial
 from pathlib import Path
 
 from pydantic import TypeAdapter
 
 from ...stores.records import Message
-from .engine import Engine, EngineError, Measure, ReloadableEngine
+from .engine import EngineError, Measure
 
 CANARY = "canary.json"
 CANARY_ROWS = 8
@@ -86,23 +85,16 @@ def read_canary(folder: Path) -> tuple[CanaryRow, ...]:
         raise EngineError(f"{path} is not valid ({error}); restore the model's folder") from error
 
 
-def prove(engine: Engine, rows: Sequence[CanaryRow]) -> None:
-    """Measure `rows` with the engine; return only if it runs the weights from after training.
+def prove(measure: Measure, rows: Sequence[CanaryRow]) -> None:
+    """Measure `rows` with an engine; return only if it runs the weights from after training.
 
     An engine that cannot measure (a script, an endpoint) passes, as does an empty list: they prove
-    nothing. Each worker measures before its first task, also one that starts later.
+    nothing.
 
     Raises:
         StaleWeightsError: with the engine's deviation, and whether it runs the weights from
             before training.
     """
-    if isinstance(engine, ReloadableEngine):
-        engine.prove(partial(_prove, rows=rows))
-    else:
-        _prove(engine.logprobs, rows)
-
-
-def _prove(measure: Measure, rows: Sequence[CanaryRow]) -> None:
     measured = measure([row.conversation for row in rows])
     known = [(row, found) for row, found in zip(rows, measured, strict=True) if found is not None]
     if not known:

@@ -6,10 +6,10 @@ depend on the other requests, their order or the engine's concurrency. This modu
 engine.
 """
 
+import queue
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import Generic, Protocol, TypeVar, runtime_checkable
 
 from ...configs.schema import EngineConfig
@@ -17,6 +17,7 @@ from ...stores.keys import Json
 from ...stores.records import FinishReason, Message, Prompt
 
 Answer = TypeVar("Answer")
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -260,55 +261,6 @@ class Engine(Protocol):
         ...
 
 
-@runtime_checkable
-class Sleeper(Protocol):
-    """A loaded model that can leave its devices to another one, and come back.
-
-    Nothing may be in flight when it falls asleep, and no request may be sent before it is awake.
-    """
-
-    def can_sleep(self) -> bool:
-        """Return whether sleep frees memory; on a CPU it does not."""
-        ...
-
-    def sleep(self) -> None:
-        """Move the weights into the machine's memory and free the devices.
-
-        Raises:
-            EngineError: if it cannot; close it then.
-        """
-        ...
-
-    def wake(self) -> None:
-        """Come back to the devices; do nothing if it is awake.
-
-        Raises:
-            EngineError: if it cannot; close it then.
-        """
-        ...
-
-
-@runtime_checkable
-class ReloadableEngine(Engine, Sleeper, Protocol):
-    """An engine of worker processes, which can be given other weights."""
-
-    def reload(self, folder: Path) -> None:
-        """Load the weights of another folder with the same architecture and tokenizer, and wake.
-
-        Raises:
-            EngineError: if it cannot; close it then, as it may have loaded a part.
-        """
-        ...
-
-    def prove(self, proof: Callable[[Measure], None]) -> None:
-        """Call `proof` with each worker's measure, now and whenever a new one starts.
-
-        Raises:
-            EngineError: from `proof`, for the first worker that does not hold the weights.
-        """
-        ...
-
-
 class Scorer(Protocol):
     """Gives conversations a scalar reward."""
 
@@ -319,3 +271,79 @@ class Scorer(Protocol):
     def close(self) -> None:
         """Release the model."""
         ...
+
+
+POLL_S = 0.02
+"""Seconds between polls of a source without an item."""
+
+
+class Source(Iterator[T]):
+    """An iterator whose items arrive over time: an engine can take one without waiting for it.
+
+    An engine that works on many requests at once must not wait while its caller prepares the next
+    batch, which may need the answers to earlier ones. The items of any other iterator count as
+    available.
+    """
+
+    @property
+    def stopping(self) -> bool:
+        """Whether no item follows, and retries are not worth waiting for."""
+        return False
+
+    def take(self) -> T | None:
+        """Return the next item, or None if it has not arrived yet.
+
+        Raises:
+            StopIteration: if no item follows.
+        """
+        return next(self)
+
+
+def take(items: Iterator[T], *, wait: bool) -> T | None:
+    """Return the next item; without `wait`, None if the item has not arrived yet.
+
+    Raises:
+        StopIteration: if no item follows.
+    """
+    return items.take() if isinstance(items, Source) and not wait else next(items)
+
+
+def is_stopping(items: Iterable[object]) -> bool:
+    """Whether the source is stopping."""
+    return isinstance(items, Source) and items.stopping
+
+
+class Feed(Source[T]):
+    """Items put by one thread and taken by another; iteration ends after `finish` or `cancel`.
+
+    `cancelled`: the results are not needed.
+    """
+
+    def __init__(self) -> None:
+        self._items: queue.SimpleQueue[T | None] = queue.SimpleQueue()
+        self._ended = False
+        self.cancelled = False
+
+    def put(self, item: T) -> None:
+        """Append an item."""
+        self._items.put(item)
+
+    def finish(self) -> None:
+        """Mark the end: no item follows."""
+        self._items.put(None)
+
+    def cancel(self) -> None:
+        """Drop the queued items, because the results are not needed."""
+        self.cancelled = True
+        self._items.put(None)
+
+    def take(self) -> T | None:
+        """Return the next item, or None if none has been put yet."""
+        return next(self) if self._ended or not self._items.empty() else None
+
+    def __next__(self) -> T:
+        item = None if self._ended or self.cancelled else self._items.get()
+        if item is None or self.cancelled:
+            self._ended = True
+            raise StopIteration
+        return item

@@ -21,8 +21,7 @@ from ...configs.schema import ConfigError, RewardConfig
 from ...stores.keys import digest
 from .chat import ChatTokenizer
 from .chat_template import ASKED, SAID, load_tokenizer
-from .engine import EngineError, ScoreBatch, ScoreRequest, ScoreResult, UnloadableError
-from .feed import take
+from .engine import EngineError, ScoreBatch, ScoreRequest, ScoreResult, UnloadableError, take
 from .thinking import AS_RENDERED
 from .transformers_engine import TransformersModel, padded
 from .vllm_engine import SAFE, VLLMModel, on_cpu

@@ -33,8 +33,8 @@ from .engine import (
     Completion,
     EngineError,
     Request,
+    take,
 )
-from .feed import take
 from .thinking import ChatForm, Thinking
 
 AHEAD = 2

@@ -23,11 +23,11 @@ from ..engines.engine import (
     Batch,
     Completion,
     EngineError,
-    ReloadableEngine,
     Request,
     Sampling,
 )
 from ..trainers.step_files import RolloutDraw
+from ..workers.hosted_model import HostedModel
 from ..workers.open import Fit, as_it_is, engine_kind, open_engine
 from ..workers.places import local_groups
 
@@ -86,7 +86,7 @@ class RolloutSampler:
         self._alive = alive
         opened = open_engine(str(folder), config, log=log, fit=fit)
         # A local engine that runs a folder's weights can load others.
-        self._engine = cast("ReloadableEngine", opened)
+        self._engine = cast("HostedModel[EngineConfig]", opened)
         self._replicas = len(local_groups(config))
 
     def reload(self) -> None:

@@ -1,42 +1,46 @@
-"""A model in a separate process, which is restarted when it dies or hangs.
+"""A model in separate processes, its replicas; its answers do not depend on their number.
+
+The thread that uses the model takes the caller's batches one by one, sends each to the replica with
+the fewest requests in flight, and yields results as they come. Replicas come and go meanwhile: one
+that leaves finishes its batches.
 
 A process that dies, or gives no result for too long while requests are in flight, is killed and
-restarted after a pause that doubles; after too many deaths in a row the model is given up. The
-batches in flight at a death are sent again in order with their own seeds; no result is given twice.
-A batch that is in flight at a second death starts a search for the request that causes it (see
-`poison`): only that request fails. A batch examined request by request is drawn without its usual
-neighbours, which may change the last bits of its log-probabilities or scores.
+restarted after a pause that doubles; after too many deaths in a row the replica is given up. The
+batches in flight at a death are sent again in order with their own seeds, to any replica; no result
+is given twice. A batch that is in flight at a second death starts a search for the request that
+causes it (see `poison`): only that request fails. A batch examined request by request is drawn
+without its usual neighbours, which may change the last bits of its log-probabilities or scores.
 """
 
 import logging
+import math
 import threading
 import time
-from abc import ABC, abstractmethod
-from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections import Counter, deque
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import count
 from pathlib import Path
-from typing import Any, Generic
+from typing import Any, Generic, TypeVar
 
 from ...configs.schema import EngineConfig, RewardConfig
 from ...stores.records import Message
+from ..engines.canary import CanaryRow, StaleWeightsError, prove
 from ..engines.engine import (
+    POLL_S,
     AnswerLogprob,
     Batch,
     BatchResult,
     EngineError,
-    Measure,
     Result,
     ScoreBatch,
     ScoreRequest,
     ScoreResult,
+    UnloadableError,
+    take,
 )
-from ..engines.feed import POLL_S, Feed, is_cancelled, take
-from .model_process import ModelProcess, Starter, WorkerDeathError
-from .node_model import moved
-from .poison import PoisonSearch
-from .work import (
+from .model_process import (
     GENERATE,
     LOAD_S,
     MEASURE,
@@ -46,46 +50,146 @@ from .work import (
     Cancel,
     In,
     Item,
-    Opening,
+    ModelProcess,
     Order,
     OrderTask,
     Refusal,
-    WorkerInfo,
+    WorkerDeathError,
     WorkKind,
 )
+from .places import Placement
+from .poison import PoisonSearch
 
 logger = logging.getLogger("lpfloop.worker")
 
 LONGEST_PAUSE = 8.0
 """Seconds of the longest pause before a restart; the first is a quarter of a second."""
 
-NODE_WAIT_S = 30.0
-"""Seconds that a restarted process may wait for a node before others get its batches in flight."""
+GATHER_S = 2.0
+"""Seconds that the first replica to have loaded waits for others that load at the same time: alone
+it would take all of a small stage."""
 
 SUSPICIOUS = 2
 """Deaths with the same batch in flight before a search for the cause starts."""
+
+RETRIES = 3
+"""How often a replica that gave up is tried again, without a result from it in between."""
 
 TOGETHER = 16
 """Conversations that are measured by one process before it gets the next ones."""
 
 CLOSED = "the model was closed"
 
-Proof = Callable[[Measure], None]
-"""Measures a model's weights; raises EngineError if they are not the expected ones."""
+Config = TypeVar("Config", EngineConfig, RewardConfig)
+T = TypeVar("T")
 
 
 class GivenUpError(EngineError):
-    """A model whose processes keep dying or hanging, or that no node has room for."""
+    """A replica whose processes keep dying or hanging."""
 
     code = "LPF-306"
 
 
-class ModelCalls(ABC):
-    """The calls of an engine and of a scorer, as streams of batches."""
+USELESS = (GivenUpError, UnloadableError, StaleWeightsError)
+"""Errors of a replica that cannot go on, while others may."""
 
-    @abstractmethod
-    def stream(self, items: Iterable[In], work: WorkKind[In, Ans]) -> Iterator[Result[Ans]]:
-        """Work on items as they come; yield each result when it is whole, in any order."""
+Starter = Callable[[int, Placement, str, Config, threading.Event], ModelProcess]
+"""Starts a process of the replica of a number at its place, on a folder, under a configuration.
+
+The process sets the event when it has a reply. Raises OSError if it cannot be started.
+"""
+
+
+@dataclass(eq=False, kw_only=True, slots=True)
+class Replica:
+    """A process that is restarted, and the batches that it works on.
+
+    Its number may be given to another one later. A `leaving` replica gets no further batches.
+    `deaths` counts the deaths in a row without a result, `losses` how often it gave up so.
+    `since` is the time of the process's last sign of life, `starts_at` that of the next restart.
+    `ordered` is the process that is carrying out an order.
+    """
+
+    number: int
+    placement: Placement
+    process: ModelProcess | None = None
+    proved: ModelProcess | None = None
+    ordered: ModelProcess | None = None
+    flight: dict[str, Any] = field(default_factory=dict[str, Any])
+    search: "PoisonSearch[Any, Any] | None" = None
+    deaths: int = 0
+    losses: int = 0
+    since: float = 0.0
+    starts_at: float = 0.0
+    leaving: bool = False
+
+    @property
+    def waits(self) -> bool:
+        """Whether no node has had room for its process yet."""
+        return self.process is not None and self.process.started is None
+
+    @property
+    def outstanding(self) -> int:
+        """The requests in flight."""
+        return sum(len(item.requests) for item in self.flight.values())
+
+
+@dataclass(kw_only=True, slots=True)
+class _Call(Generic[In, Ans]):
+    """A stream: its source, its next results, and the batches of processes that died."""
+
+    number: int
+    work: WorkKind[In, Ans]
+    source: Iterator[In]
+    more: bool = True
+    returned: deque[In] = field(default_factory=deque[In])
+    deaths: Counter[str] = field(default_factory=Counter[str])
+    results: list[Result[Ans]] = field(default_factory=list[Result[Ans]])
+    gathers_until: float | None = None
+
+
+class HostedModel(Generic[Config]):
+    """An engine or a scorer with a replica at each of `placements`; all start to load at once.
+
+    One thread at a time uses it; any may configure and close it. While it sleeps its devices may be
+    lent to others, so it changes its size only when it wakes.
+    """
+
+    def __init__(
+        self,
+        start: Starter[Config],
+        model: str,
+        config: Config,
+        placements: Callable[[Config], Sequence[Placement]],
+    ) -> None:
+        self._start = start
+        self._model = model
+        self._config = config
+        self._placements = placements
+        # Scorers have the limits that engines have by default.
+        limits = config if isinstance(config, EngineConfig) else EngineConfig()
+        self._restarts, self._hang_timeout_s = limits.restarts, limits.hang_timeout_s
+        self._numbers = count(1)
+        self._good: dict[str, Any] = {}
+        self._canary: Sequence[CanaryRow] = ()
+        self._busy = threading.Lock()
+        self._wake = threading.Event()
+        # Guards the fields below; held only briefly, also by threads that do not use the model.
+        self._changing = threading.Lock()
+        self._closed = self._asleep = False
+        self._leaving: list[Replica] = []
+        self._endings: list[threading.Thread] = []
+        self.replicas: list[Replica] = []
+        try:
+            self._resize()
+        except BaseException:
+            self.close()
+            raise
+
+    @property
+    def pids(self) -> list[int | None]:
+        """The ids of the present processes; None for one in a cluster, or that is not there."""
+        return [None if r.process is None else r.process.pid for r in self.replicas]
 
     def generate(self, batches: Iterable[Batch]) -> Iterator[BatchResult]:
         """Draw every request of `batches`; yield each batch when it is whole."""
@@ -97,418 +201,517 @@ class ModelCalls(ABC):
 
     def logprobs(self, conversations: Sequence[tuple[Message, ...]]) -> list[AnswerLogprob | None]:
         """Measure the last turn of each conversation."""
-        requests = [
-            ScoreRequest(request_id=str(number), messages=messages)
-            for number, messages in enumerate(conversations)
-        ]
-        batches = (
-            ScoreBatch(key=str(first), requests=tuple(requests[first : first + TOGETHER]))
-            for first in range(0, len(requests), TOGETHER)
-        )
-        found = {int(result.key): result.answers for result in self.stream(batches, MEASURE)}
-        return [logprob for first in sorted(found) for logprob in found[first]]
+        found = {int(r.key): r.answers for r in self.stream(_measurable(conversations), MEASURE)}
+        return [logprob for number in sorted(found) for logprob in found[number]]
 
-
-@dataclass(kw_only=True, slots=True)
-class _Call(Generic[In, Ans]):
-    """A stream: its source, its batches in flight, and the process that has them.
-
-    `since` is the time of the process's last sign of life, `node_by` the deadline of the wait for
-    a node.
-    """
-
-    number: int
-    work: WorkKind[In, Ans]
-    source: Iterator[In]
-    shared: bool = False
-    more: bool = True
-    flight: dict[str, In] = field(default_factory=dict[str, In])
-    deaths: Counter[str] = field(default_factory=Counter[str])
-    search: PoisonSearch[In, Ans] | None = None
-    process: ModelProcess | None = None
-    since: float = 0.0
-    node_by: float | None = None
-
-    @property
-    def requests_in_flight(self) -> int:
-        return sum(len(item.requests) for item in self.flight.values())
-
-
-class HostedModel(ModelCalls):
-    """An engine or a scorer whose model is in a process that `start` starts.
-
-    One thread at a time uses it, but any may nudge and close it. With a `proof` each process
-    proves its weights before its first task. After it has given up, the next call counts deaths
-    from zero again.
-    """
-
-    def __init__(self, opening: Opening, start: Starter) -> None:
-        self._opening = opening
-        self._start = start
-        # Scorers have the limits that engines have by default.
-        limits = opening.config if isinstance(opening.config, EngineConfig) else EngineConfig()
-        self._restarts, self._hang_timeout_s = limits.restarts, limits.hang_timeout_s
-        self._deaths_in_row = 0
-        self._numbers = count(1)
-        self._good: dict[str, Any] = {}
-        self.proof: Proof | None = None
-        self._proved: ModelProcess | None = None
-        self._changing = threading.Lock()
-        self._closed = False
-        self._process: ModelProcess | None = self._started()
-
-    @property
-    def pid(self) -> int | None:
-        """The id of the present process, if it is on this machine."""
-        process = self._process
-        return None if process is None else process.pid
-
-    @property
-    def waits(self) -> bool:
-        """Whether no node has had room for the present process yet."""
-        process = self._process
-        return process is not None and process.waits
-
-    def nudge(self) -> None:
-        """Make a stream look at its source at once: an item has come, or it was cancelled."""
-        process = self._process
-        if process is not None:
-            process.nudge()
-
-    def loaded(self) -> WorkerInfo | None:
-        """Wait until the model is loaded; return None if nudged before.
+    def stream(self, items: Iterable[In], work: WorkKind[In, Ans]) -> Iterator[Result[Ans]]:
+        """Send items to the replicas while they have room, and yield results as they come.
 
         Raises:
-            EngineError: when it cannot be loaded, is another one, or processes die in a row.
+            EngineError: if the last replica cannot be loaded or kept alive, or one refuses an item.
         """
-        process = self._loaded(self._present(), LOAD_S)
-        return None if process is None else process.info
+        with self._used():
+            call = _Call(number=next(self._numbers), work=work, source=iter(items))
+            try:
+                while call.more or call.returned or any(r.flight for r in self._all()):
+                    self._let_go()
+                    error = self._advanced(call)
+                    yield from call.results
+                    if error is not None:
+                        raise error
+                    wait_s = self._hand_out(call)
+                    if not call.results:
+                        self._wait(min(self._left_s(), wait_s))
+            finally:
+                self._leave(call)
 
-    def stream(
-        self, items: Iterable[In], work: WorkKind[In, Ans], *, shared: bool = False
-    ) -> Iterator[Result[Ans]]:
-        """Send items to the process while it has room, and yield its results as they come.
-
-        After each item that a `Feed` among `items` gets, call `nudge`. If others `share` the items,
-        batches in flight wait for a node only for a short time.
+    def prove(self, rows: Sequence[CanaryRow]) -> None:
+        """Measure the trainer's rows with every replica now, and before each process's first task.
 
         Raises:
-            EngineError: if the model cannot be loaded or kept alive, or refuses an item.
+            StaleWeightsError: for the first replica that does not run the weights.
+            EngineError: the first replica's error, if all replicas fail to load.
         """
-        call = _Call(number=next(self._numbers), work=work, source=iter(items), shared=shared)
-        try:
-            while (call.more or call.flight) and not is_cancelled(call.source):
-                try:
-                    if call.search is None:
-                        results = self._go_on(call)
-                    else:
-                        results = self._evaluate(call, call.search)
-                except WorkerDeathError as death:
-                    self._bury(call, death)
-                else:
-                    yield from results
-        finally:
-            self._leave(call)
-
-    def prove(self, proof: Proof) -> None:
-        """Prove the weights now, and the weights of each later process before its first task.
-
-        Raises:
-            EngineError: if they are not the expected ones.
-        """
-        self.proof, self._proved = proof, None
-        while not self.waits and self.loaded() is None:
-            pass
+        self._canary = rows
+        for replica in self.replicas:
+            replica.proved = None
+        self._order()
 
     def reload(self, folder: Path) -> None:
-        """Replace the weights by those in another folder, of the same architecture.
+        """Replace the weights of every replica by those in another folder, of the same form.
 
-        Restarted processes load that folder, too. Nothing proves the weights from now on.
+        Later processes load that folder, too, also of a replica that cannot reload. Nothing proves
+        the weights from now on.
 
         Raises:
-            EngineError: if it cannot; the process, which may have some of them, has been ended.
+            EngineError: if all fail.
         """
-        self._opening = moved(self._opening, folder)
-        self.proof = None
-        try:
-            if not self._order("reload"):
-                # The model that it was to load on a node is obsolete.
-                self._drop()
-        except EngineError:
-            self._drop()
-            raise
+        self._model, self._canary = str(folder), ()
+        self._order("reload")
 
     def can_sleep(self) -> bool:
-        """Return whether sleep frees memory, once the model is loaded, if it has a node."""
-        while not self.waits:
-            if (info := self.loaded()) is not None:
-                return info.sleeps
-        return True
+        """Return whether sleep frees memory, once the model is loaded."""
+        processes = self._order()
+        return all(process.info and process.info.sleeps for process in processes)
 
     def sleep(self) -> None:
-        """Move the model into the machine's memory; nothing may be in flight."""
+        """Move every replica into the machine's memory; nothing may be in flight."""
+        with self._changing:
+            self._asleep = True
         self._order("sleep")
 
     def wake(self) -> None:
-        """Move the model back to its devices; a restarted process has it there already."""
-        self._order("wake")
-
-    def configure(self, config: EngineConfig | RewardConfig) -> None:
-        """Use an engine's new stall limit from now on."""
-        if isinstance(config, EngineConfig):
-            self._hang_timeout_s = config.hang_timeout_s
-            self.nudge()
-
-    def close(self) -> None:
-        """End the process."""
-        with self._changing:
-            self._closed = True
-            process, self._process = self._process, None
-        if process is not None:
-            process.close()
-
-    def _go_on(self, call: _Call[In, Ans]) -> Sequence[Result[Ans]]:
-        """Send the next item if there is room for it, or wait for a result."""
-        process = self._connected(call)
-        if process is None or process.info is None:
-            return ()
-        room = call.more and call.requests_in_flight < process.info.window
-        if room and self._send_next(call, process):
-            return ()
-        if not call.flight:
-            return ()
-        polled = room and call.more and not isinstance(call.source, Feed)
-        answer = self._received(call, process, POLL_S if polled else None)
-        return () if answer is None else [self._settle(call, answer.result)]
-
-    def _send_next(self, call: _Call[In, Ans], process: ModelProcess) -> bool:
-        """Send the next item; return False at the end, or to wait for others in flight instead."""
-        try:
-            item = take(call.source, wait=not call.flight)
-        except StopIteration:
-            call.more = False
-            return False
-        if item is None:
-            return False
-        if item.key in call.flight:
-            raise ValueError(f"two batches in flight have the key {item.key}")
-        if not call.flight:
-            call.since = time.monotonic()
-        call.flight[item.key] = item
-        self._send(call, process, item)
-        return True
-
-    def _settle(self, call: _Call[In, Ans], result: Result[Ans]) -> Result[Ans]:
-        """Remove an answered item from the items in flight."""
-        item = call.flight.pop(result.key)
-        self._deaths_in_row = 0
-        good = call.work.good(item, result)
-        if good is not None:
-            self._good[call.work.task] = good
-        return result
-
-    def _evaluate(
-        self, call: _Call[In, Ans], search: PoisonSearch[In, Ans]
-    ) -> Sequence[Result[Ans]]:
-        """Send one suspect alone and wait for its result."""
-        process = self._connected(call)
-        if process is None:
-            return ()
-        asked = search.ask(last_chance=self._deaths_in_row >= self._restarts)
-        if asked is None:
-            raise self._surrender(process.hung("nothing else could be answered"))
-        call.since = time.monotonic()
-        self._send(call, process, asked)
-        while (answer := self._received(call, process)) is None:
-            if is_cancelled(call.source):
-                return ()
-        self._deaths_in_row = 0
-        whole = list(search.answered(answer.result))
-        self._good[call.work.task] = search.good
-        for result in whole:
-            del call.flight[result.key]
-        if search.over:
-            call.search = None
-        return whole
-
-    def _connected(self, call: _Call[In, Ans]) -> ModelProcess | None:
-        """Return a call's process; a new one gets the batches in flight again.
-
-        None if it is not started yet.
+        """Move every replica back to its devices, then take the size that was set meanwhile.
 
         Raises:
-            GivenUpError: if others share the items, and no node has room for a process.
+            EngineError: if all fail, or no further process can be started.
         """
-        if call.process is None:
-            process = self._present()
-            call.process = self._loaded(process, self._node_wait(call, process))
-            call.since = time.monotonic()
-            if call.process is not None and call.search is None:
-                for item in call.flight.values():
-                    self._send(call, call.process, item)
-        return call.process
+        self._order("wake")
+        with self._changing:
+            self._asleep = False
+        self._resize()
 
-    def _node_wait(self, call: _Call[In, Ans], process: ModelProcess) -> float:
-        """Return how many seconds a call may still wait for its process."""
-        if not (call.shared and call.flight and process.waits):
-            call.node_by = None
-            return LOAD_S
-        now = time.monotonic()
-        call.node_by = call.node_by or now + NODE_WAIT_S
-        if now >= call.node_by:
-            raise GivenUpError(f"no node has had room for its process for {NODE_WAIT_S:.0f} s")
-        return call.node_by - now
+    def configure(self, config: Config) -> None:
+        """Use the new stall limit and the new number of replicas from now on.
+
+        Raises:
+            ConfigError: for devices or replicas that the machine cannot follow.
+            EngineError: if a process cannot be started.
+        """
+        self._placements(config)
+        before, self._config = self._config, config
+        try:
+            self._resize()
+        except EngineError:
+            self._config = before
+            raise
+        if isinstance(config, EngineConfig):
+            self._hang_timeout_s = config.hang_timeout_s
+        self._wake.set()
+        # Another thread that uses the model does it.
+        if self._busy.acquire(blocking=False):
+            self._let_go()
+            self._busy.release()
+
+    def close(self) -> None:
+        """End every process; a running stream ends with an error."""
+        with self._changing:
+            self._closed = True
+            for replica in self._all():
+                self._end(replica)
+        self._wake.set()
+        for ending in self._endings:
+            ending.join()
+
+    def _all(self) -> list[Replica]:
+        return [*self.replicas, *self._leaving]
+
+    @contextmanager
+    def _used(self) -> Generator[None]:
+        with self._busy:
+            self._require_open()
+            yield
+            self._let_go()
+
+    def _require_open(self) -> None:
+        if self._closed:
+            raise EngineError(CLOSED)
+
+    def _wait(self, seconds: float) -> None:
+        """Wait until a process has a reply, or somebody changes the model, or time is up."""
+        self._wake.wait(None if seconds == math.inf else max(0.0, seconds))
+        self._wake.clear()
+        self._require_open()
+
+    # a call
+
+    def _advanced(self, call: _Call[In, Ans]) -> EngineError | None:
+        """Take the results of all replicas; return the error that ends the call."""
+        call.results = []
+        try:
+            for replica in self._all():
+                self._advance(call, replica)
+        except EngineError as error:
+            return error
+        return None
+
+    def _advance(self, call: _Call[In, Ans], replica: Replica) -> None:
+        """Take a replica's results; have it restarted, or examine its batches, if it died."""
+        try:
+            process = self._ready(replica)
+            if process is None:
+                return
+            while (reply := process.take()) is not None:
+                # Also an answer to an earlier call shows that the process lives.
+                replica.since = time.monotonic()
+                if reply.call == call.number:
+                    if isinstance(reply, Refusal):
+                        raise EngineError(reply.reason)
+                    replica.deaths = replica.losses = 0
+                    self._settle(call, replica, reply.result)
+            if replica.search is not None and not replica.search.asks:
+                asked = replica.search.ask(last_chance=replica.deaths >= self._restarts)
+                if asked is None:
+                    raise self._surrender(replica, process.hung("nothing else could be answered"))
+                replica.since = time.monotonic()
+                self._send(call, process, asked)
+            if replica.flight and self._is_late(replica):
+                raise process.hung(f"no result for {self._hang_timeout_s:.0f} s")
+        except WorkerDeathError as death:
+            self._bury(call, replica, death)
+        except USELESS as error:
+            self._take_back(call, replica)
+            self._lose(replica, error)
+
+    def _settle(self, call: _Call[In, Ans], replica: Replica, result: Result[Ans]) -> None:
+        """Remove answered items from the items in flight; in a search only the whole ones."""
+        search, task = replica.search, call.work.task
+        if search is None:
+            good = call.work.good(replica.flight[result.key], result)
+            whole = [result]
+        else:
+            whole = list(search.answered(result))
+            good = search.good
+            if search.over:
+                replica.search = None
+        self._good[task] = good or self._good.get(task)
+        for one in whole:
+            del replica.flight[one.key]
+        call.results += whole
 
     def _send(self, call: _Call[In, Ans], process: ModelProcess, item: In) -> None:
         process.send(Item(call.number, call.work.task, item), self._hang_timeout_s)
 
-    def _received(
-        self, call: _Call[Any, Any], process: ModelProcess, wait_s: float | None = None
-    ) -> Answer | None:
-        """Wait for the next answer to a call; None if none came in time, or after a `nudge`.
+    def _hand_out(self, call: _Call[In, Ans]) -> float:
+        """Send the next items to the replicas with the least to do, while there is room.
 
-        Raises:
-            WorkerDeathError: when the process has died, or has given nothing for too long.
-            EngineError: when it refuses an item.
+        Return the seconds after which there may be others.
         """
-        left = call.since + self._hang_timeout_s - time.monotonic()
-        reply = process.receive(left if wait_s is None else min(left, wait_s))
-        if reply is None:
-            if time.monotonic() >= call.since + self._hang_timeout_s:
-                raise process.hung(f"no result for {self._hang_timeout_s:.0f} s")
-            return None
-        # Also an answer to an earlier, cancelled call shows that the process lives.
-        call.since = time.monotonic()
-        if reply.call != call.number:
-            return None
-        if isinstance(reply, Refusal):
-            raise EngineError(reply.reason)
-        return reply
+        while True:
+            free = [(r, r.process) for r in self.replicas if self._has_room(r)]
+            if not free:
+                return math.inf
+            if (gathering_s := self._gathering_s(call)) > 0:
+                return gathering_s
+            item = self._next_item(call)
+            if item is None:
+                return POLL_S if call.more else math.inf
+            replica, process = min(free, key=lambda one: one[0].outstanding)
+            if not replica.flight:
+                replica.since = time.monotonic()
+            replica.flight[item.key] = item
+            try:
+                self._send(call, process, item)
+            except WorkerDeathError as death:
+                self._bury(call, replica, death)
 
-    def _bury(self, call: _Call[In, Ans], death: WorkerDeathError) -> None:
+    def _has_room(self, replica: Replica) -> bool:
+        process = replica.process
+        if process is None or process.info is None or replica.search is not None:
+            return False
+        proved = not self._canary or replica.proved is process
+        return proved and replica.outstanding < process.info.window
+
+    def _gathering_s(self, call: _Call[In, Ans]) -> float:
+        """Return how long the loaded replicas still wait for the others."""
+        if not any(r.process and not (r.process.info or r.waits) for r in self.replicas):
+            return 0.0
+        now = time.monotonic()
+        call.gathers_until = call.gathers_until or now + GATHER_S
+        return call.gathers_until - now
+
+    def _next_item(self, call: _Call[In, Ans]) -> In | None:
+        """Return an item of a process that died, else the caller's next item, if ready."""
+        if call.returned:
+            return call.returned.popleft()
+        if not call.more:
+            return None
+        away = {key for replica in self._all() for key in replica.flight}
+        try:
+            item = take(call.source, wait=not away)
+        except StopIteration:
+            call.more = False
+            return None
+        if item is not None and item.key in away:
+            raise ValueError(f"two batches in flight have the key {item.key}")
+        return item
+
+    def _bury(self, call: _Call[In, Ans], replica: Replica, death: WorkerDeathError) -> None:
         """Count a death against the batches in flight; start a search if due."""
-        call.process = None
-        if call.search is not None:
-            call.search.died(death.how)
-        self._lost(death)
-        call.deaths.update(call.flight.keys())
-        if call.search is not None or call.work.refusal is None or not call.flight:
+        call.deaths.update(replica.flight.keys())
+        if replica.search is not None:
+            replica.search.died(death.how)
+        try:
+            self._count(replica, death)
+        except GivenUpError as error:
+            self._take_back(call, replica)
+            self._lose(replica, error)
             return
-        if max(call.deaths[key] for key in call.flight) >= min(SUSPICIOUS, self._restarts):
-            logger.warning("searching %d batches for what ends the worker", len(call.flight))
+        most = max((call.deaths[key] for key in replica.flight), default=0)
+        if not most or call.work.refusal is None or most < min(SUSPICIOUS, self._restarts):
+            self._take_back(call, replica)
+        elif replica.search is None:
+            logger.warning("searching %d batches for what ends the worker", len(replica.flight))
             good = self._good.get(call.work.task)
-            call.search = PoisonSearch(list(call.flight.values()), call.work, good)
+            replica.search = PoisonSearch(list(replica.flight.values()), call.work, good)
+
+    def _take_back(self, call: _Call[In, Ans], replica: Replica) -> None:
+        """Have a replica's batches sent again, before any others."""
+        call.returned.extendleft(reversed(replica.flight.values()))
+        replica.flight.clear()
+        replica.search = None
 
     def _leave(self, call: _Call[Any, Any]) -> None:
         """Cancel a call; a dead process is noticed by the next one."""
-        if call.process is not None:
-            try:
-                call.process.send(Cancel(call.number), self._hang_timeout_s)
-            except WorkerDeathError as death:
-                logger.debug("a call is over: %s", death)
+        for replica in self._all():
+            replica.flight.clear()
+            replica.search = None
+            if replica.process is not None and replica.process.info is not None:
+                try:
+                    replica.process.send(Cancel(call.number), self._hang_timeout_s)
+                except WorkerDeathError as death:
+                    logger.debug("a call is over: %s", death)
 
-    def _loaded(self, process: ModelProcess, wait_s: float) -> ModelProcess | None:
-        """Return a process once it has loaded its model and proved it; None if it has not yet.
+    # an order to all replicas
 
-        Raises:
-            EngineError: when the model cannot be loaded, is another one, or processes die in a row.
+    def _order(self, task: OrderTask | None = None) -> list[ModelProcess]:
+        """Wait until every replica is loaded, and has carried out an order; return the processes.
+
+        Left out are replicas that give up or wait for a node, which a later call tries again, and
+        ones that cannot be loaded, for good.
         """
+        order = None if task is None else Order(next(self._numbers), task, self._model)
+        done: list[ModelProcess] = []
+        faults: list[EngineError] = []
+        with self._used():
+            pending = self.replicas
+            while pending := [r for r in pending if not self._settles(r, order, done, faults)]:
+                self._wait(self._left_s())
+        if faults and not done:
+            raise faults[0]
+        return done
+
+    def _settles(
+        self,
+        replica: Replica,
+        order: Order | None,
+        done: list[ModelProcess],
+        faults: list[EngineError],
+    ) -> bool:
+        """Whether there is nothing more to wait for from a replica."""
         try:
-            if process.loaded(LOAD_S, wait_s) is None:
-                return None
+            process = self._carried_out(replica, order)
+        except StaleWeightsError as error:
+            raise StaleWeightsError(self._named(replica, error)) from error
+        except GivenUpError as error:
+            faults.append(error)
+            return True
+        except UnloadableError as error:
+            faults.append(error)
+            self._lose(replica, error)
+            return True
+        if process is not None:
+            done.append(process)
+            return True
+        if replica.waits and order is not None and order.task == "reload":
+            # The model that it was to load is obsolete.
+            self._drop(replica)
+            return True
+        return replica.waits or replica.leaving
+
+    def _carried_out(self, replica: Replica, order: Order | None) -> ModelProcess | None:
+        """Return a replica's process if it has carried out the order; None if it has not yet."""
+        try:
+            process = self._ready(replica)
+            if process is None or order is None:
+                return process
+            if replica.ordered is not process:
+                replica.ordered = process
+                replica.since = time.monotonic() + LOAD_S - self._hang_timeout_s
+                process.send(order, self._hang_timeout_s)
+            while (reply := process.take()) is not None:
+                if reply.call == order.call:
+                    replica.ordered = None
+                    if isinstance(reply, Answer):
+                        replica.deaths = 0
+                        return process
+                    # The next process loads the model again.
+                    self._drop(replica)
+                    raise GivenUpError(reply.reason)
+            if self._is_late(replica):
+                raise process.hung(f"no {order.task} for {LOAD_S:.0f} s")
         except WorkerDeathError as death:
-            self._lost(death)
+            self._count(replica, death)
+        return None
+
+    # processes
+
+    def _ready(self, replica: Replica) -> ModelProcess | None:
+        """Return a replica's process once it has loaded its model and proved it; None before."""
+        process = self._process_of(replica)
+        if process is None:
             return None
-        except EngineError:
-            self._drop()
-            raise
-        if self.proof is None or process is self._proved:
-            return process
-        proof, self.proof = self.proof, None
         try:
-            proof(self.logprobs)
-        except EngineError:
-            self._drop()
+            if process.info is None:
+                process.take()
+            if process.info is None:
+                if time.monotonic() >= self._due(replica):
+                    raise process.hung(f"not loaded after {LOAD_S:.0f} s")
+                return None
+            if self._canary and replica.proved is not process:
+                prove(lambda conversations: self._measured(process, conversations), self._canary)
+                replica.proved = process
+        except WorkerDeathError:
             raise
-        finally:
-            self.proof = proof
-        # If it died meanwhile, the proof measured its successor.
-        self._proved = self._process
-        return self._process
+        except EngineError:
+            self._drop(replica)
+            raise
+        return process
 
-    def _order(self, task: OrderTask) -> bool:
-        """Make the process change its model, and wait until that is done.
-
-        False if it waits for a node, and has no model yet.
-
-        Raises:
-            EngineError: if it cannot be done.
-        """
-        order = Order(next(self._numbers), task, self._opening.model, self._opening.sought)
-        while True:
-            process = self._present()
-            if process.waits:
-                return False
-            if self._loaded(process, LOAD_S) is None:
-                continue
-            try:
-                self._carry_out(process, order)
-            except WorkerDeathError as death:
-                self._lost(death)
-            else:
-                self._deaths_in_row = 0
-                return True
-
-    def _carry_out(self, process: ModelProcess, order: Order) -> None:
-        process.send(order, self._hang_timeout_s)
-        until = time.monotonic() + max(LOAD_S, self._hang_timeout_s)
-        while (left := until - time.monotonic()) > 0:
-            match process.receive(left):
-                case Refusal(order.call, reason):
-                    raise EngineError(reason)
-                case Answer(order.call):
-                    return
-                case _:
-                    pass
-        raise process.hung(f"no {order.task} for {LOAD_S:.0f} s")
-
-    def _lost(self, death: WorkerDeathError) -> None:
-        """Count a death, and wait before the next process is started.
-
-        Raises:
-            EngineError: after too many deaths in a row, or once it is closed.
-        """
-        self._drop()
-        if self._closed:
-            raise EngineError(CLOSED)
-        self._deaths_in_row += 1
-        if self._deaths_in_row > self._restarts:
-            raise self._surrender(death)
-        logger.warning("%s; restart %d of %d", death, self._deaths_in_row, self._restarts)
-        time.sleep(min(LONGEST_PAUSE, 2.0**self._deaths_in_row / 8))
-
-    def _surrender(self, death: WorkerDeathError) -> GivenUpError:
-        """Return the error for a model that cannot be kept alive, after its last death."""
-        times, self._deaths_in_row = self._deaths_in_row, 0
-        return GivenUpError(f"{death} (given up: {times} deaths in a row without a result)")
-
-    def _present(self) -> ModelProcess:
-        """Return the process, and start it if needed."""
+    def _process_of(self, replica: Replica) -> ModelProcess | None:
+        """Return a replica's process; start it if it is due."""
         with self._changing:
-            if self._closed:
-                raise EngineError(CLOSED)
-            self._process = self._process or self._started()
-            return self._process
+            self._require_open()
+            if replica.process is None and time.monotonic() >= replica.starts_at:
+                replica.process = self._started(replica)
+                replica.since = time.monotonic()
+            return replica.process
 
-    def _started(self) -> ModelProcess:
+    def _started(self, replica: Replica) -> ModelProcess:
         try:
-            return self._start(self._opening)
+            return self._start(
+                replica.number, replica.placement, self._model, self._config, self._wake
+            )
         except OSError as error:
             raise EngineError(f"no worker process can be started: {error}") from error
 
-    def _drop(self) -> None:
-        """End the process, if it exists."""
+    def _measured(
+        self, process: ModelProcess, conversations: Sequence[tuple[Message, ...]]
+    ) -> list[AnswerLogprob | None]:
+        """Measure conversations with one process that does nothing else yet."""
+        number = next(self._numbers)
+        found: list[AnswerLogprob | None] = []
+        for batch in _measurable(conversations):
+            process.send(Item(number, MEASURE.task, batch), self._hang_timeout_s)
+            until = time.monotonic() + self._hang_timeout_s
+            while not isinstance(reply := process.take(), Answer) or reply.call != number:
+                if isinstance(reply, Refusal) and reply.call == number:
+                    raise EngineError(reply.reason)
+                if time.monotonic() >= until:
+                    raise process.hung(f"no result for {self._hang_timeout_s:.0f} s")
+                if reply is None:
+                    self._wait(until - time.monotonic())
+            found += reply.result.answers
+        process.send(Cancel(number), self._hang_timeout_s)
+        # Replies of others may have come meanwhile.
+        self._wake.set()
+        return found
+
+    def _left_s(self) -> float:
+        """Return the seconds after which a replica must be looked at even if nothing happens."""
+        return min(map(self._due, self._all()), default=math.inf) - time.monotonic()
+
+    def _due(self, replica: Replica) -> float:
+        process = replica.process
+        if process is None:
+            return replica.starts_at
+        if process.info is None:
+            return math.inf if process.started is None else process.started + LOAD_S
+        busy = replica.flight or replica.ordered is process
+        return replica.since + self._hang_timeout_s if busy else math.inf
+
+    def _is_late(self, replica: Replica) -> bool:
+        return time.monotonic() >= replica.since + self._hang_timeout_s
+
+    def _count(self, replica: Replica, death: WorkerDeathError) -> None:
+        """Count a death, and set the time of the next start."""
+        self._drop(replica)
+        self._require_open()
+        replica.deaths += 1
+        if replica.deaths > self._restarts:
+            raise self._surrender(replica, death)
+        logger.warning("%s; restart %d of %d", death, replica.deaths, self._restarts)
+        replica.starts_at = time.monotonic() + min(LONGEST_PAUSE, 2.0**replica.deaths / 8)
+
+    def _surrender(self, replica: Replica, death: WorkerDeathError) -> GivenUpError:
+        """Return the error for a replica that cannot be kept alive, after its last death."""
+        self._drop(replica)
+        times, replica.deaths = replica.deaths, 0
+        return GivenUpError(f"{death} (given up: {times} deaths in a row without a result)")
+
+    def _lose(self, replica: Replica, error: EngineError) -> None:
+        """Have a replica that cannot go on tried again, or leave it out."""
         with self._changing:
-            process, self._process = self._process, None
+            if replica.leaving:
+                return
+            if len(self.replicas) == 1:
+                raise error
+            told = self._named(replica, error)
+            replica.losses += 1
+            # A model that failed to load fails again, but other devices may hold it.
+            kept = replica.losses <= RETRIES and isinstance(error, GivenUpError)
+            if not kept:
+                self._dismiss(replica)
+            left = len(self.replicas)
+        if kept:
+            logger.warning("%s; tried again (%d of %d)", told, replica.losses, RETRIES)
+        else:
+            logger.warning("%s; left out: %d are left", told, left)
+
+    def _named(self, replica: Replica, error: EngineError) -> str:
+        number = len(self.replicas)
+        return f"replica {replica.number + 1} of {number}: {error}" if number > 1 else str(error)
+
+    def _drop(self, replica: Replica) -> None:
+        """End a replica's process, if it exists."""
+        with self._changing:
+            process, replica.process = replica.process, None
         if process is not None:
             process.kill()
+
+    # the number of replicas
+
+    def _resize(self) -> None:
+        """Match the replicas to the placements."""
+        with self._changing:
+            if self._closed or self._asleep:
+                return
+            wanted = Counter(self._placements(self._config))
+            # Replicas that still wait for a node leave first.
+            for replica in sorted(self.replicas, key=lambda replica: replica.waits):
+                if not wanted[replica.placement]:
+                    self._dismiss(replica)
+                else:
+                    wanted[replica.placement] -= 1
+            for placement in wanted.elements():
+                taken = {replica.number for replica in self.replicas}
+                number = next(n for n in count() if n not in taken)
+                replica = Replica(number=number, placement=placement)
+                replica.process = self._started(replica)
+                self.replicas = [*self.replicas, replica]
+
+    def _dismiss(self, replica: Replica) -> None:
+        replica.leaving = True
+        self.replicas = [other for other in self.replicas if other is not replica]
+        self._leaving = [*self._leaving, replica]
+
+    def _let_go(self) -> None:
+        """End the leaving replicas that have finished their batches."""
+        with self._changing:
+            for replica in [replica for replica in self._leaving if not replica.flight]:
+                self._leaving = [other for other in self._leaving if other is not replica]
+                self._end(replica)
+
+    def _end(self, replica: Replica) -> None:
+        """End a replica's process in a thread, as it may take a while."""
+        process, replica.process = replica.process, None
+        if process is not None:
+            self._endings.append(threading.Thread(target=process.close, daemon=True))
+            self._endings[-1].start()
+
+
+def _measurable(conversations: Sequence[tuple[Message, ...]]) -> Iterator[ScoreBatch]:
+    for first in range(0, len(conversations), TOGETHER):
+        part = enumerate(conversations[first : first + TOGETHER], first)
+        requests = (ScoreRequest(request_id=str(n), messages=messages) for n, messages in part)
+        yield ScoreBatch(key=str(first), requests=tuple(requests))

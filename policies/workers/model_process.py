@@ -3,11 +3,15 @@
 `hosted_model` handles a process that dies or hangs. The child runs `worker_main` in a separate
 session, so that Ctrl-C reaches only the daemon; its output goes to a log file. It ends when its
 connection closes, so it never outlives its parent.
+
+The messages are pickled dataclasses. The process gets an `Opening` first. Then come calls, each
+with a unique number: a call is a stream of items that ends with a `Cancel`, or a single `Order`.
+Until the model is loaded the only replies are a `WorkerInfo` or a `Failure`.
 """
 
+import copyreg
 import logging
 import os
-import queue
 import signal
 import socket
 import struct
@@ -16,24 +20,211 @@ import sys
 import threading
 import time
 from abc import ABC, abstractmethod
+from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import dataclass, fields, replace
 from multiprocessing.connection import Connection, Pipe
+from operator import attrgetter
 from pathlib import Path
-from typing import Literal, cast
+from typing import Any, Generic, Literal, TypeVar, cast
 
+from ...configs.schema import EngineConfig, RewardConfig
+from ...stores.records import Message
 from ..devices import ANSWER_S
-from ..engines.engine import EngineError, UnloadableError
+from ..engines.engine import (
+    AnswerLogprob,
+    Batch,
+    Completion,
+    EngineError,
+    Request,
+    Result,
+    ScoreBatch,
+    ScoreRequest,
+    UnloadableError,
+    failed,
+)
 from .environment import worker_environment
 from .places import DeviceGroup
-from .work import Answer, Failure, Frame, Opening, Refusal, Reply, WorkerInfo
 
 logger = logging.getLogger("lpfloop.worker")
 
+LOAD_S = 3600.0
+"""Seconds that a model may take to load, reload, fall asleep or wake; and that a replica waits for
+room in a busy Ray cluster.
+"""
+WATCH_S = 2.0
+"""Seconds between polls of a process or cluster that sends no signal, such as a parent."""
+
+OrderTask = Literal["reload", "sleep", "wake"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SoughtModel:
+    """The data by which another machine finds a model, and checks that it is the right one.
+
+    `identity` is the digest of model and chat template together. `address` is where in a bucket
+    the model can be downloaded, if it was published there.
+    """
+
+    identity: str
+    template: str | None
+    address: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Opening:
+    """The model to load; the type of `config` decides whether as engine or scorer.
+
+    `model` is a folder, or the place of a reward function, which must then have the identity
+    `function`. `sought` is given to a process on another machine.
+    """
+
+    kind: str
+    model: str
+    config: EngineConfig | RewardConfig
+    function: str | None = None
+    sought: SoughtModel | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Item:
+    """A batch of a call."""
+
+    call: int
+    task: str
+    batch: Batch | ScoreBatch
+
+
+@dataclass(frozen=True, slots=True)
+class Cancel:
+    """The end of a call: answers that are still missing are not needed any more."""
+
+    call: int
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """A change of the loaded model; `model` and `sought` are only for `reload`."""
+
+    call: int
+    task: OrderTask
+    model: str = ""
+    sought: SoughtModel | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkerInfo:
+    """The loaded model.
+
+    `window` is how many requests to send ahead; `sleeps`: whether it can leave its devices.
+    """
+
+    engine: str
+    device: str
+    versions: dict[str, str]
+    window: int
+    sleeps: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """The result of one item of a call; None for an order that was carried out."""
+
+    call: int
+    result: Any = None
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """The reason why an item or an order of a call fails, in this process and in any other."""
+
+    call: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """The reason why the process ends: its model cannot be loaded, or cannot go on."""
+
+    message: str
+
+
+Frame = Opening | Item | Cancel | Order
+Reply = WorkerInfo | Answer | Refusal | Failure
+
+# Dataclasses with slots pickle field by field in Python; a tuple of the fields takes a fifth of the
+# time. `Request.example` is a function that only a scripted judge in this process calls.
+_SENT: dict[type[Any], tuple[str, ...]] = {
+    Request: ("example",),
+    Completion: (),
+    ScoreRequest: (),
+    Message: (),
+}
+_FIELDS = {
+    kind: tuple(one.name for one in fields(kind) if one.name not in left_out)
+    for kind, left_out in _SENT.items()
+}
+
+
+def _rebuilt(kind: type[Any], values: tuple[Any, ...]) -> Any:
+    return kind(**dict(zip(_FIELDS[kind], values, strict=True)))
+
+
+def _register(kind: type[Any]) -> None:
+    values = attrgetter(*_FIELDS[kind])
+
+    def reduced(sent: object) -> tuple[Any, ...]:
+        return _rebuilt, (kind, values(sent))
+
+    copyreg.pickle(kind, reduced)
+
+
+for _kind in _FIELDS:
+    _register(_kind)
+
+In = TypeVar("In", Batch, ScoreBatch)
+Ans = TypeVar("Ans")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkKind(Generic[In, Ans]):
+    """One kind of work.
+
+    `worked`: whether the model computed an answer, which it does not for an overlong prompt.
+    `refusal` makes the answer of a request that cannot be answered, from its id and the reason; it
+    is None if a missing answer means that the model is at fault.
+    """
+
+    task: str
+    worked: Callable[[Ans], bool]
+    refusal: Callable[[str, str], Ans] | None
+
+    def good(self, batch: In, result: Result[Ans]) -> In | None:
+        """Return a batch of one request that the model has answered, or None."""
+        pairs = zip(batch.requests, result.answers, strict=True)
+        found = next((request for request, answer in pairs if self.worked(answer)), None)
+        return None if found is None else replace(batch, requests=(found,))
+
+
+GENERATE: WorkKind[Batch, Completion] = WorkKind(
+    task="generate",
+    worked=lambda completion: completion.completion_tokens > 0,
+    refusal=failed,
+)
+
+SCORE: WorkKind[ScoreBatch, float | None] = WorkKind(
+    task="score",
+    worked=lambda score: score is not None,
+    refusal=lambda _request_id, _reason: None,
+)
+
+MEASURE: WorkKind[ScoreBatch, AnswerLogprob | None] = WorkKind(
+    task="measure", worked=lambda logprob: logprob is not None, refusal=None
+)
+
 LOG_TAIL = 65536
 TIMEVAL = struct.Struct("@ll")
-
-Woken = Literal["nudged", "ended"]
 
 
 class WorkerDeathError(EngineError):
@@ -52,39 +243,18 @@ class WorkerDeathError(EngineError):
 class ModelProcess(ABC):
     """A process that begins to load its model at once.
 
-    One thread at a time sends and receives; any may nudge, kill and close. `started` is the time
-    at which the process began, or None while a cluster lacks room for it.
+    One thread at a time sends and takes; any may kill and close. `started` is the time at which the
+    process began, or None while a cluster lacks room for it. `info` is set once it is loaded.
     """
 
     pid: int | None = None
     name: str = "worker process"
 
-    def __init__(self) -> None:
+    def __init__(self, wake: threading.Event) -> None:
         self.started: float | None = time.monotonic()
         self.info: WorkerInfo | None = None
-        self._replies: queue.SimpleQueue[Reply | Woken] = queue.SimpleQueue()
-
-    @property
-    def waits(self) -> bool:
-        """Whether no node has had room for the process yet."""
-        return self.started is None
-
-    def loaded(self, limit_s: float, wait_s: float) -> WorkerInfo | None:
-        """Wait until the model is loaded, which may take `limit_s` seconds from the start.
-
-        None if it is not loaded yet, after `wait_s` seconds or after a `nudge`.
-
-        Raises:
-            UnloadableError: when it reports that its model cannot be loaded.
-            WorkerDeathError: when it dies or takes too long.
-        """
-        if self.info is None:
-            left = wait_s if self.started is None else self.started + limit_s - time.monotonic()
-            self.receive(min(left, wait_s))
-        until = None if self.started is None else self.started + limit_s
-        if self.info is None and until is not None and time.monotonic() >= until:
-            raise self.hung(f"not loaded after {limit_s:.0f} s")
-        return self.info
+        self._replies: deque[Reply | None] = deque()
+        self._wake = wake
 
     def send(self, frame: Frame, limit_s: float) -> None:
         """Send a frame; a busy process still reads, so this does not wait for its work.
@@ -99,34 +269,29 @@ class ModelProcess(ABC):
         except OSError as error:
             raise self._death("died", self._ended()) from error
 
-    def receive(self, timeout_s: float) -> Answer | Refusal | None:
-        """Return the next answer; None if none came in time, or after a `nudge`.
+    def take(self) -> Answer | Refusal | None:
+        """Return the next answer; None if none has come.
 
         Raises:
             UnloadableError: when the process reports that its model cannot be loaded.
             WorkerDeathError: when it has died, or reports that it cannot go on.
         """
-        match self._next(timeout_s):
-            case WorkerInfo() as info:
-                self.info = info
-                return None
-            case Failure(message):
-                self.kill()
-                if self.info is None:
-                    raise UnloadableError(message)
-                raise self._death("gave up", message)
-            case "ended":
-                # For later calls, which must see it, too.
-                self._replies.put("ended")
-                raise self._death("died", self._ended())
-            case Answer() | Refusal() as reply:
-                return reply
-            case _:
-                return None
-
-    def nudge(self) -> None:
-        """Wake the thread that waits in `receive`."""
-        self._replies.put("nudged")
+        while self._replies:
+            match self._replies.popleft():
+                case WorkerInfo() as info:
+                    self.info = info
+                case Failure(message):
+                    self.kill()
+                    if self.info is None:
+                        raise UnloadableError(message)
+                    raise self._death("gave up", message)
+                case None:
+                    # For later calls, which must see it, too.
+                    self._replies.append(None)
+                    raise self._death("died", self._ended())
+                case reply:
+                    return reply
+        return None
 
     def hung(self, how: str) -> WorkerDeathError:
         """Kill a process that hangs; return the error to raise."""
@@ -153,25 +318,28 @@ class ModelProcess(ABC):
     def _last_words(self) -> str:
         """Return the place of its log, and the log's last line."""
 
-    def _next(self, timeout_s: float) -> Reply | Woken | None:
-        try:
-            return self._replies.get(timeout=max(0.0, timeout_s))
-        except queue.Empty:
-            return None
+    def _heard(self, reply: Reply | None) -> None:
+        """Deliver a reply; None at the end of the process."""
+        self._replies.append(reply)
+        self._wake.set()
 
     def _death(self, verb: str, how: str) -> WorkerDeathError:
         return WorkerDeathError(f"{self.name} {verb} ({how}); {self._last_words()}", how)
 
 
-Starter = Callable[[Opening], ModelProcess]
-"""Starts a process that loads a model; raises OSError if it cannot."""
-
-
 class ChildProcess(ModelProcess):
     """A child of this process, reached by a connection on its standard input."""
 
-    def __init__(self, opening: Opening, *, log: Path, devices: DeviceGroup) -> None:
-        super().__init__()
+    def __init__(
+        self,
+        opening: Opening,
+        wake: threading.Event,
+        *,
+        log: Path,
+        devices: DeviceGroup = DeviceGroup(),  # noqa: B008 -- frozen
+    ) -> None:
+        logger.info("a worker process loads %s", opening.model)
+        super().__init__(wake)
         self._log = log
         self._limit_s = 0.0
         # Its destructor closes it: a thread may still be sending when another kills the process.
@@ -193,7 +361,7 @@ class ChildProcess(ModelProcess):
         self._gone = False
         self._reader = threading.Thread(target=self._read, name="worker-reader", daemon=True)
         self._reader.start()
-        # `receive` reports a process that died at once.
+        # `take` reports a process that died at once.
         with suppress(WorkerDeathError):
             self.send(opening, ANSWER_S)
 
@@ -240,8 +408,8 @@ class ChildProcess(ModelProcess):
         connection = cast("Connection[object, Reply]", self._connection)
         with suppress(EOFError, OSError):
             while True:
-                self._replies.put(connection.recv())
-        self._replies.put("ended")
+                self._heard(connection.recv())
+        self._heard(None)
 
     def _ended(self) -> str:
         with suppress(subprocess.TimeoutExpired):
@@ -261,17 +429,3 @@ def last_line(log: Path, start: int = 0) -> str:
         written.seek(max(start, end - LOG_TAIL))
         lines = written.read().decode(errors="replace").splitlines()
     return next((line.strip() for line in reversed(lines) if line.strip()), "(nothing written)")
-
-
-def child_processes(
-    *,
-    log: Path,
-    devices: DeviceGroup = DeviceGroup(),  # noqa: B008 -- frozen
-) -> Starter:
-    """Return a starter of children of this process that print to `log`."""
-
-    def start(opening: Opening) -> ModelProcess:
-        logger.info("a worker process loads %s", opening.model)
-        return ChildProcess(opening, log=log, devices=devices)
-
-    return start

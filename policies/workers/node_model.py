@@ -1,13 +1,12 @@
 """The model of a process on another machine: found at the path on the head, or in the bucket.
 
-The head describes the required model in `sought`. On the other machine `NodeModel.at_hand` checks
-the model against it before it is loaded.
+The head describes the required model as `SoughtModel`. On the other machine `at_hand` checks the
+model against it before it is loaded.
 """
 
 import socket
 from dataclasses import replace
 from pathlib import Path
-from typing import TypeVar
 
 from tenacity import retry, retry_if_exception_type, stop_after_delay, wait_exponential
 
@@ -21,12 +20,10 @@ from ...stores.sealed import MANIFEST
 from ..engines.chat_template import SHIPPED, template_digest
 from ..engines.engine import EngineError
 from .identity import folder_digest
-from .work import LOAD_S, Opening, Order, SoughtModel
+from .model_process import LOAD_S, Opening, SoughtModel
 
 SHOWN = 16
 """Characters of an identity in messages."""
-
-Loading = TypeVar("Loading", bound=Opening | Order)
 
 
 def opened_elsewhere(opening: Opening) -> Opening:
@@ -42,84 +39,56 @@ def opened_elsewhere(opening: Opening) -> Opening:
         file, _, name = opening.model.rpartition(":")
         whole = f"{Path(file).absolute()}:{name}" if file.endswith(".py") else opening.model
         return replace(opening, model=whole)
-    config = opening.config
-    if isinstance(config, EngineConfig) and config.template not in (None, *SHIPPED):
-        whole = str(Path(config.template).absolute())
-        opening = replace(opening, config=config.model_copy(update={"template": whole}))
-    return _seeking(opening, Path(opening.model))
+    config, template = opening.config, None
+    if isinstance(config, EngineConfig) and (template := config.template) is not None:
+        template = template if template in SHIPPED else str(Path(template).absolute())
+        config = config.model_copy(update={"template": template})
+    folder = Path(opening.model).absolute()
+    sought = sought_model(folder, template)
+    return replace(opening, model=str(folder), config=config, sought=sought)
 
 
-def moved(opening: Opening, folder: Path) -> Opening:
-    """Return the opening for the same model in another folder.
+def sought_model(folder: Path, template: str | None) -> SoughtModel:
+    """Return the description of the model in a folder, used with a chat template.
 
     Raises:
-        EngineError: if the process is on another machine, and the folder holds no model.
+        EngineError: for a folder that holds no model.
     """
-    if opening.sought is None:
-        return replace(opening, model=str(folder))
-    return _seeking(opening, folder)
+    address, inside = None, lake_in_bucket(folder)
+    # Only published models are in the bucket.
+    if inside is not None and (folder / MANIFEST).is_file():
+        lake, url = inside
+        address = f"{url}/{folder.relative_to(lake).as_posix()}"
+    return SoughtModel(identity=_identity(folder, template), template=template, address=address)
 
 
-def _seeking(opening: Opening, folder: Path) -> Opening:
-    folder, config = folder.absolute(), opening.config
-    template = config.template if isinstance(config, EngineConfig) else None
-    sought = SoughtModel(
-        identity=_identity(folder, template), template=template, address=_address(folder)
-    )
-    return replace(opening, model=str(folder), sought=sought)
+def at_hand(model: str, sought: SoughtModel) -> tuple[str, BroughtFolder | None]:
+    """Return the folder of the sought model on this machine; it may be downloaded first.
 
+    A downloaded copy may be removed once it is released.
 
-class NodeModel:
-    """The model of one process, on the machine of that process."""
-
-    def __init__(self) -> None:
-        self._brought: BroughtFolder | None = None
-
-    def at_hand(self, frame: Loading) -> Loading:
-        """Return the frame with the folder of its model on this machine; it may take minutes.
-
-        Raises:
-            EngineError: if the model is not here, is another one, or cannot be downloaded.
-        """
-        if frame.sought is None:
-            return frame
-        try:
-            folder = self._found(Path(frame.model), frame.sought)
-        except (EngineError, OSError) as error:
-            raise EngineError(f"on {socket.gethostname()}: {error}") from error
-        return replace(frame, model=str(folder))
-
-    def close(self) -> None:
-        """Allow the copy of the model to be removed, if it was downloaded."""
-        if self._brought is not None:
-            self._brought.release()
-
-    def _found(self, folder: Path, sought: SoughtModel) -> Path:
-        fault = _fault_of(folder, sought)
-        if fault is not None and sought.address is not None:
+    Raises:
+        EngineError: if the model is not here, is another one, or cannot be downloaded.
+    """
+    try:
+        fault = _fault_of(Path(model), sought)
+        if fault is None:
+            return model, None
+        if sought.address is not None:
             brought = _brought(sought.address)
-            self.close()
-            self._brought, folder = brought, brought.folder
-            fault = _fault_of(folder, sought)
-        if fault is not None:
-            raise EngineError(
-                f"{fault}; put the model that the head has on a disk that all machines see under "
-                "the same path, or copy it there"
-            )
-        return folder
+            fault = _fault_of(brought.folder, sought)
+            if fault is None:
+                return str(brought.folder), brought
+    except (EngineError, OSError) as error:
+        fault = str(error)
+    raise EngineError(
+        f"on {socket.gethostname()}: {fault}; put the model that the head has on a disk that all "
+        "machines see under the same path, or copy it there"
+    )
 
 
 def _identity(folder: Path, template: str | None) -> str:
     return digest({"model": folder_digest(folder), "template": template_digest(template)})
-
-
-def _address(folder: Path) -> str | None:
-    """Return the address in a bucket from which a model can be downloaded, if it was published."""
-    inside = lake_in_bucket(folder)
-    if inside is None or not (folder / MANIFEST).is_file():
-        return None
-    lake, url = inside
-    return f"{url}/{folder.relative_to(lake).as_posix()}"
 
 
 def _fault_of(folder: Path, sought: SoughtModel) -> str | None:

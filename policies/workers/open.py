@@ -4,6 +4,7 @@ Models run in separate processes. Endpoints and scripts hold no model in memory 
 calling process.
 """
 
+import threading
 from collections.abc import Callable
 from functools import partial
 from importlib.util import find_spec
@@ -15,14 +16,11 @@ from ...stores.installation import vllm_command
 from ..devices import driver_gpus
 from ..engines.engine import Engine, EngineError, Scorer
 from ..engines.vllm_engine import refuse_vllm
-from .hosted_model import HostedModel
+from .hosted_model import Config, HostedModel, Starter
 from .identity import check_folder, is_url, scorer_digest
-from .model_process import child_processes
-from .node_model import opened_elsewhere
+from .model_process import ChildProcess, ModelProcess, Opening
 from .places import DeviceGroup, Placement, device_groups, placements
 from .ray_cluster import ray_request
-from .replicas import Replicas
-from .work import Opening
 
 
 def engine_kind(model: str, config: EngineConfig) -> str:
@@ -83,17 +81,15 @@ def open_engine(
 
         return ScriptedEngine(config)
     check_folder(Path(model))
-    only = len(placements(config)) == 1
 
-    def replica(number: int, placement: Placement, model: str, config: EngineConfig) -> HostedModel:
-        fitted = fit(config, placement.group) if placement.place == "local" else config
+    def opening(model: str, config: EngineConfig, group: DeviceGroup) -> Opening:
         # A local model does not need an endpoint's key.
-        opening = Opening(
-            kind=kind, model=model, config=fitted.model_copy(update={"api_key": None})
-        )
-        return _hosted(opening, placement, _log_of(log, number, only=only))
+        fitted = fit(config, group).model_copy(update={"api_key": None})
+        return Opening(kind=kind, model=model, config=fitted)
 
-    return Replicas(replica, model, config, placements)
+    return HostedModel(
+        _starter(opening, log, only=len(placements(config)) == 1), model, config, placements
+    )
 
 
 def open_scorer(
@@ -117,14 +113,12 @@ def open_scorer(
         check_folder(Path(model))
 
     placed = partial(placements, function=function is not None)
-    only = len(placed(config)) == 1
 
-    def replica(number: int, placement: Placement, model: str, config: RewardConfig) -> HostedModel:
+    def opening(model: str, config: RewardConfig, _: DeviceGroup) -> Opening:
         kind = config.runner if function is None else "function"
-        opening = Opening(kind=kind, model=model, config=config, function=function)
-        return _hosted(opening, placement, _log_of(log, number, only=only))
+        return Opening(kind=kind, model=model, config=config, function=function)
 
-    return Replicas(replica, place, config, placed)
+    return HostedModel(_starter(opening, log, only=len(placed(config)) == 1), place, config, placed)
 
 
 def open_entailment(model: Path, config: RewardConfig, *, log: Path) -> Scorer:
@@ -135,23 +129,36 @@ def open_entailment(model: Path, config: RewardConfig, *, log: Path) -> Scorer:
         EngineError: when the folder does not hold a model.
     """
     check_folder(model)
-    (group,) = device_groups("facts.nli", config.devices, 1)
-    opening = Opening(kind="entailment", model=str(model), config=config)
-    return _hosted(opening, Placement(place="local", group=group), log)
+
+    def opening(model: str, config: RewardConfig, _: DeviceGroup) -> Opening:
+        return Opening(kind="entailment", model=model, config=config)
+
+    def placed(config: RewardConfig) -> list[Placement]:
+        groups = device_groups("facts.nli", config.devices, 1)
+        return [Placement(place="local", group=group) for group in groups]
+
+    return HostedModel(_starter(opening, log, only=True), str(model), config, placed)
 
 
-def _hosted(opening: Opening, placement: Placement, log: Path) -> HostedModel:
-    """Open a model in a process at its placement; `log` is for one on this machine."""
-    config = opening.config
-    if placement.place == "local":
-        return HostedModel(opening, child_processes(log=log, devices=placement.group))
-    request = ray_request(config)
-    # It imports Ray, which is installed if this point is reached.
-    from .ray_process import ray_processes
+def _starter(
+    opened: Callable[[str, Config, DeviceGroup], Opening], log: Path, *, only: bool
+) -> Starter[Config]:
+    """Return a starter of replicas in processes; one on this machine prints to a log of its own.
 
-    return HostedModel(opened_elsewhere(opening), ray_processes(request))
+    A single replica uses `log` itself.
+    """
 
+    def start(
+        number: int, placement: Placement, model: str, config: Config, wake: threading.Event
+    ) -> ModelProcess:
+        opening = opened(model, config, placement.group)
+        if placement.place == "local":
+            own = log if only and not number else log.with_stem(f"{log.stem}-{number + 1}")
+            return ChildProcess(opening, wake, log=own, devices=placement.group)
+        request = ray_request(config)
+        # It imports Ray, which is installed if this point is reached.
+        from .ray_process import RayProcess
 
-def _log_of(log: Path, number: int, *, only: bool) -> Path:
-    """Return the log of a replica's process; a single replica uses `log` itself."""
-    return log if only and not number else log.with_stem(f"{log.stem}-{number + 1}")
+        return RayProcess(opening, wake, request)
+
+    return start

@@ -13,7 +13,6 @@ from ...configs.section import (
     ConfigError,
     Devices,
     WorkerPlace,
-    replicas_here,
 )
 from ..devices import Gpu, showing, visible_gpus
 
@@ -52,7 +51,7 @@ def cpus_each(config: EngineConfig | RewardConfig) -> int:
 def placements(
     config: EngineConfig | RewardConfig, section: str | None = None, *, function: bool = False
 ) -> tuple[Placement, ...]:
-    """Return the place of each replica of a model, this machine's first.
+    """Return the place of each replica of a model.
 
     `function`: the model is a user's reward function. `section` is its name in errors.
 
@@ -60,15 +59,14 @@ def placements(
         ConfigError: naming the setting that this machine, or a cluster, cannot follow.
     """
     groups = local_groups(config, section, function=function)
-    wanted: Mapping[WorkerPlace, AutoCount]
-    wanted = {config.place: config.replicas} if isinstance(config.place, str) else config.place
-    count = wanted.get("ray", 0)
+    if config.place == "local":
+        return tuple(Placement(place="local", group=group) for group in groups)
+    count = config.replicas
     if count == "auto":
         from .ray_cluster import ray_replicas
 
         count = ray_replicas(config, section)
-    here = (Placement(place="local", group=group) for group in groups)
-    return (*here, *(Placement(place="ray") for _ in range(count)))
+    return (Placement(place="ray"),) * count
 
 
 def local_groups(
@@ -82,19 +80,14 @@ def local_groups(
         ConfigError: naming the setting that this machine cannot follow.
     """
     section = section or section_of(config)
-    if not isinstance(config.place, str) and config.replicas != "auto":
-        raise ConfigError(
-            f"{section}.replicas={config.replicas}: {section}.place sets the number in each place; "
-            "leave one of them out"
-        )
-    count = replicas_here(config.place, config.replicas)
-    if count is None:
+    if config.place != "local":
         if config.devices == "auto":
             return ()
         raise ConfigError(
             f"{section}.devices={_said(config.devices)}: these are GPUs of this machine, and "
             f"{section}.place puts no replica on it; leave one of them out"
         )
+    count = config.replicas
     groups = device_groups(section, config.devices, count, gpus_each(config))
     if not function or count != "auto":
         return groups

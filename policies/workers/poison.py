@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Generic, Literal
 
 from ..engines.engine import Result
-from .work import Ans, In, WorkKind
+from .model_process import Ans, In, WorkKind
 
 CONVICTING = 2
 """Deaths with one item alone in the worker after which that item counts as the cause."""
@@ -59,6 +59,11 @@ class PoisonSearch(Generic[In, Ans]):
     def over(self) -> bool:
         """Whether every batch has its result."""
         return not self._suspects
+
+    @property
+    def asks(self) -> bool:
+        """Whether the last item has neither been answered nor ended the worker."""
+        return self._asked is not None
 
     def ask(self, *, last_chance: bool) -> In | None:
         """Return the next item to send; None when the worker counts as broken.

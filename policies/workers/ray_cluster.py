@@ -72,12 +72,6 @@ class RayRequest:
     gpus: int
     cpus: int
 
-    @property
-    def bundle(self) -> Mapping[str, float]:
-        """The resources as Ray names them."""
-        gpus = {"GPU": float(self.gpus)} if self.gpus else {}
-        return {"CPU": float(self.cpus), **gpus}
-
     def __str__(self) -> str:
         gpus = f"{_count(self.gpus, 'GPU')} and " if self.gpus else ""
         return f"{gpus}{_count(self.cpus, 'CPU')}"

@@ -2,8 +2,8 @@
 """A model's process in a Ray cluster: an actor that does the work of `worker_main`.
 
 Ray finds the node, assigns the GPUs and reports their end. The process ends with the actor or the
-node; a new process is a new actor, perhaps on another node. A driver that ends takes its actors and
-placement groups along.
+node; a new process is a new actor, perhaps on another node. A driver that ends takes its actors
+along.
 """
 
 import itertools
@@ -15,29 +15,33 @@ import threading
 import time
 import uuid
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
 
 import ray
 from ray.exceptions import ActorDiedError, RayError
-from ray.util.placement_group import (
-    placement_group,
-    placement_group_table,
-    remove_placement_group,
-)
-from ray.util.scheduling_strategies import (
-    NodeAffinitySchedulingStrategy,
-    PlacementGroupSchedulingStrategy,
-)
+from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from ...configs.section import ConfigError
+from ...stores.brought_folder import BroughtFolder
 from ..devices import ANSWER_S, installed
 from ..engines.engine import EngineError
 from .environment import worker_environment
-from .model_process import ModelProcess, Starter, last_line
-from .node_model import NodeModel
+from .model_process import (
+    LOAD_S,
+    WATCH_S,
+    Failure,
+    Frame,
+    ModelProcess,
+    Opening,
+    Order,
+    Refusal,
+    Reply,
+    last_line,
+)
+from .node_model import at_hand, opened_elsewhere, sought_model
 from .ray_cluster import RayRequest, ray_cluster, said
-from .work import LOAD_S, WATCH_S, Failure, Frame, Opening, Order, Refusal, Reply
 
 logger = logging.getLogger("lpfloop.worker")
 
@@ -57,15 +61,15 @@ class RayWorker:
     def __init__(self, name: str) -> None:
         self._log = Path(tempfile.gettempdir()) / f"lpfloop-{os.getuid()}" / f"{name}.log"
         self._log.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        self._model = NodeModel()
+        self._copy: BroughtFolder | None = None
         self._early: dict[int, Frame] = {}
         self._next = 0
         self._replies: queue.SimpleQueue[Reply] = queue.SimpleQueue()
         self._inbox: Any = None
 
-    def met(self) -> dict[str, str | None]:
-        """Return the version and the log of the actor."""
-        return {"version": installed("lpfloop"), "log": str(self._log)}
+    def met(self) -> tuple[str | None, Path, str]:
+        """Return lpfloop's version, the log, and Ray's id of the node."""
+        return installed("lpfloop"), self._log, ray.get_runtime_context().get_node_id()
 
     def put(self, number: int, frame: Frame) -> None:
         """Take a frame, after the frames of lower numbers: Ray may call out of order."""
@@ -86,12 +90,15 @@ class RayWorker:
         if isinstance(frame, Opening):
             self._begin(frame)
         try:
-            if isinstance(frame, Opening | Order):
-                frame = self._model.at_hand(frame)
+            if isinstance(frame, Opening | Order) and frame.sought is not None:
+                folder, copy = at_hand(frame.model, frame.sought)
+                if self._copy is not None:
+                    self._copy.release()
+                self._copy, frame = copy, replace(frame, model=folder)
         except EngineError as error:
-            told = str(error)
+            reason = str(error)
             opens = isinstance(frame, Opening)
-            self._replies.put(Failure(told) if opens else Refusal(frame.call, told))
+            self._replies.put(Failure(reason) if opens else Refusal(frame.call, reason))
         else:
             self._inbox.deliver(frame)
 
@@ -129,29 +136,32 @@ class RayWorker:
 
 
 class RayProcess(ModelProcess):
-    """An actor in a separate placement group, on a node of the cluster."""
+    """An actor, which takes the resources that it requests of one node of the cluster."""
 
-    def __init__(self, opening: Opening, request: RayRequest) -> None:
-        super().__init__()
+    def __init__(self, opening: Opening, wake: threading.Event, request: RayRequest) -> None:
+        logger.info("a Ray worker loads %s", opening.model)
+        super().__init__(wake)
+        opening = opened_elsewhere(opening)
         self.started = None
         self.name = "Ray worker"
+        self._sought = opening.sought
         self._request = request
         self._numbers = itertools.count()
-        self._node, self._node_id, self._log = "", "", ""
+        self._node, self._node_id, self._log = "", "", Path()
         self._fate, self._told = "", ""
         self._ending = threading.Lock()
         self._gone = threading.Event()
-        name = f"worker-{uuid.uuid4().hex[:12]}"
-        self._group = placement_group([dict(request.bundle)], strategy="STRICT_PACK", name=name)
         # pyright knows an older form of `remote`.
         as_actor: Any = cast("Any", ray.remote)(concurrency_groups=THREADS)(RayWorker)
-        self._actor: Any = as_actor.options(
-            num_cpus=request.cpus,
-            num_gpus=request.gpus,
-            max_restarts=0,
-            max_task_retries=0,
-            scheduling_strategy=PlacementGroupSchedulingStrategy(self._group),
-        ).remote(name)
+        try:
+            self._actor: Any = as_actor.options(
+                num_cpus=request.cpus,
+                num_gpus=request.gpus,
+                max_restarts=0,
+                max_task_retries=0,
+            ).remote(f"worker-{uuid.uuid4().hex[:12]}")
+        except (RayError, RuntimeError) as error:
+            raise OSError(f"the Ray cluster does not answer: {said(error)}") from error
         self._reader = threading.Thread(target=self._read, name="ray-reader", daemon=True)
         self._reader.start()
         self._put(opening, 0)
@@ -165,7 +175,6 @@ class RayProcess(ModelProcess):
             # RuntimeError, ValueError: the cluster itself is gone.
             with suppress(RayError, RuntimeError, ValueError):
                 ray.kill(self._actor, no_restart=True)
-                remove_placement_group(self._group)
         self._reader.join(ANSWER_S)
 
     close = kill
@@ -173,6 +182,10 @@ class RayProcess(ModelProcess):
     def _put(self, frame: Frame, limit_s: float) -> None:  # noqa: ARG002 -- Ray holds it
         if self._fate or self._gone.is_set():
             raise BrokenPipeError
+        if isinstance(frame, Order) and frame.task == "reload" and self._sought is not None:
+            folder = Path(frame.model).absolute()
+            sought = sought_model(folder, self._sought.template)
+            frame = replace(frame, model=str(folder), sought=sought)
         put = self._actor.put.options(concurrency_group="put")
         put.remote(next(self._numbers), frame)
 
@@ -183,7 +196,7 @@ class RayProcess(ModelProcess):
 
     def _last_words(self) -> str:
         told = f"Ray says: {self._told}" if self._told else "it has said nothing"
-        if not self._log or self._fate in GONE:
+        if not self._node or self._fate in GONE:
             return told
         return f"its log {self._log} on {self._node} ends: {self._last_line()}"
 
@@ -193,7 +206,7 @@ class RayProcess(ModelProcess):
         read: Any = ray.remote(last_line)
         asked = read.options(num_cpus=0, max_retries=0, scheduling_strategy=there)
         try:
-            return ray.get(asked.remote(Path(self._log)), timeout=ANSWER_S)
+            return ray.get(asked.remote(self._log), timeout=ANSWER_S)
         except (RayError, RuntimeError, ValueError, OSError) as error:
             return f"(it cannot be read: {said(error)})"
 
@@ -202,7 +215,7 @@ class RayProcess(ModelProcess):
         try:
             refused = self._refusal()
             if refused:
-                self._replies.put(Failure(refused))
+                self._heard(Failure(refused))
                 return
             take = self._actor.take.options(concurrency_group="take")
             taken = take.remote()
@@ -211,21 +224,29 @@ class RayProcess(ModelProcess):
                 # The next call is under way while these are worked on.
                 taken = take.remote()
                 for reply in replies:
-                    self._replies.put(reply)
+                    self._heard(reply)
         except (RayError, RuntimeError) as error:
             if not self._gone.is_set():
                 self._fate = self._what_ended(error)
         finally:
-            self._replies.put("ended")
+            self._heard(None)
 
     def _refusal(self) -> str:
         """Wait for the actor; return the reason if there will never be a model."""
-        if not self._placed():
-            return "" if self._gone.is_set() else self._no_room()
+        met = self._actor.met.options(concurrency_group="take").remote()
+        begun, waits = time.monotonic(), False
+        while not ray.wait([met], timeout=WATCH_S)[0]:
+            if time.monotonic() - begun > LOAD_S:
+                return (
+                    f"a replica waited {LOAD_S:.0f} s for {self._request} in the Ray cluster, "
+                    f"which has {ray_cluster()}: lower the number of replicas, or wait until "
+                    "others are done"
+                )
+            if not waits:
+                waits, has = True, ray_cluster()
+                logger.warning("a replica waits for %s in the Ray cluster: %s", self._request, has)
         try:
-            met: dict[str, str] = ray.get(
-                self._actor.met.options(concurrency_group="take").remote()
-            )
+            version, self._log, self._node_id = ray.get(met)
         except ActorDiedError as error:
             if "ModuleNotFoundError" not in str(error) and "ImportError" not in str(error):
                 raise
@@ -233,41 +254,17 @@ class RayProcess(ModelProcess):
                 "a node of the Ray cluster cannot import lpfloop: install there what is installed "
                 f"here ({said(error)})"
             )
-        table = placement_group_table(self._group)
-        self._node_id = next(iter(table["bundles_to_node_id"].values()))
         nodes = {node["NodeID"]: node["NodeManagerAddress"] for node in ray.nodes()}
-        self._node, self._log = nodes[self._node_id], met["log"]
+        self._node = nodes[self._node_id]
         self.name = f"Ray worker on {self._node}"
-        here = installed("lpfloop")
-        if met["version"] != here:
+        if version != installed("lpfloop"):
             return (
-                f"{self._node} in the Ray cluster has lpfloop {met['version']}, and this machine "
-                f"{here}: install the same there"
+                f"{self._node} in the Ray cluster has lpfloop {version}, and this machine "
+                f"{installed('lpfloop')}: install the same there"
             )
         self.started = time.monotonic()
-        self.nudge()
+        self._wake.set()
         return ""
-
-    def _placed(self) -> bool:
-        """Wait until a node has room; log it if that takes long."""
-        begun, told = time.monotonic(), False
-        while not self._group.wait(WATCH_S):
-            if self._gone.is_set() or time.monotonic() - begun > LOAD_S:
-                return False
-            if not told:
-                told = True
-                logger.warning(
-                    "a replica waits for %s in the Ray cluster, which has %s",
-                    self._request,
-                    ray_cluster(),
-                )
-        return True
-
-    def _no_room(self) -> str:
-        return (
-            f"a replica waited {LOAD_S:.0f} s for {self._request} in the Ray cluster, which "
-            f"has {ray_cluster()}: lower the number of replicas, or wait until others are done"
-        )
 
     def _what_ended(self, error: BaseException) -> str:
         """Return a short name of the part that ended: the actor, its node or the cluster."""
@@ -279,16 +276,3 @@ class RayProcess(ModelProcess):
         if not self._node or self._node in alive:
             return "its actor died"
         return NO_NODE
-
-
-def ray_processes(request: RayRequest) -> Starter:
-    """Return a starter of processes in the Ray cluster, each with the resources of `request`."""
-
-    def start(opening: Opening) -> ModelProcess:
-        logger.info("a Ray worker loads %s", opening.model)
-        try:
-            return RayProcess(opening, request)
-        except (RayError, RuntimeError) as error:
-            raise OSError(f"the Ray cluster does not answer: {said(error)}") from error
-
-    return start

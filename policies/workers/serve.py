@@ -23,8 +23,8 @@ from ..endpoint.endpoint import api_key, probe
 from ..engines.engine import EngineError
 from ..engines.vllm_engine import engine_arguments
 from .environment import worker_environment
+from .model_process import WATCH_S
 from .places import local_groups
-from .work import WATCH_S
 
 SERVER = "vllm.entrypoints.openai.api_server"
 

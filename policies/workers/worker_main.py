@@ -11,7 +11,7 @@ import queue
 import sys
 import threading
 import traceback
-from collections.abc import Callable, Generator, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from contextlib import closing
 from dataclasses import dataclass, field
 from importlib import metadata
@@ -21,22 +21,22 @@ from typing import Any
 
 from safetensors import SafetensorError
 
-from ...configs.schema import RewardConfig
+from ...configs.schema import EngineConfig
 from ..engines.engine import (
     AnswerLogprob,
     EngineError,
+    Feed,
     Result,
     ScoreBatch,
-    ScoreResult,
     final_fault,
 )
 from ..engines.entailment import EntailmentScorer
-from ..engines.feed import Feed
 from ..engines.scorers import OwnScorer, RewardScorer, VLLMScorer
 from ..engines.scripted_engine import ScriptedEngine
 from ..engines.transformers_engine import TransformersEngine
 from ..engines.vllm_engine import VLLMEngine
-from .work import (
+from .model_process import (
+    MEASURE,
     WATCH_S,
     Answer,
     Cancel,
@@ -134,96 +134,74 @@ def load(opening: Opening) -> LocalModel:
     Raises:
         EngineError: if it cannot be loaded, and another try would end the same.
     """
+    config, folder = opening.config, Path(opening.model)
+    model: LocalModel
     try:
-        return _loaded(opening)
+        match opening.kind, config:
+            case "vllm", EngineConfig():
+                model = VLLMEngine(opening.model, config)
+            case "transformers", EngineConfig():
+                model = TransformersEngine(opening.model, config)
+            case _, EngineConfig():
+                model = ScriptedEngine(config)
+            case "function", _:
+                model = OwnScorer(opening.model, config, opening.function or "")
+            case "entailment", _:
+                model = EntailmentScorer(folder, config)
+            case "vllm", _:
+                model = VLLMScorer(folder, config)
+            case _:
+                model = RewardScorer(folder, config)
     except UNLOADABLE as error:
         fault = final_fault(opening.model, error)
         if isinstance(error, EngineError) or fault is None:
             raise
         raise fault from error
-
-
-def _loaded(opening: Opening) -> LocalModel:
-    config = opening.config
-    if isinstance(config, RewardConfig):
-        return _scorer(opening, config)
-    match opening.kind:
-        case "vllm":
-            return VLLMEngine(opening.model, config)
-        case "transformers":
-            return TransformersEngine(opening.model, config)
-        case "scripted":
-            return ScriptedEngine(config)
-        case kind:
-            raise EngineError(f"an engine of kind {kind!r} does not run in a worker")
-
-
-def _scorer(opening: Opening, config: RewardConfig) -> Scorer:
-    match opening.kind:
-        case "function":
-            return OwnScorer(opening.model, config, opening.function or "")
-        case "entailment":
-            return EntailmentScorer(Path(opening.model), config)
-        case "vllm":
-            return VLLMScorer(Path(opening.model), config)
-        case _:
-            return RewardScorer(Path(opening.model), config)
+    return model
 
 
 def _replies(model: LocalModel, stream: _Stream) -> Generator[Answer | Refusal, None, None]:
     if isinstance(model, OwnScorer):
-        yield from _own_scores(model, stream)
+        yield from (_own_scores(model, stream.number, batch) for batch in stream.feed)
         return
     results: Iterator[Any]
     if isinstance(model, RewardScorer | VLLMScorer | EntailmentScorer):
         results = model.score(stream.feed)
-    elif stream.task == "measure":
-        results = _measured(model, stream.feed)
+    elif stream.task == MEASURE.task:
+        results = (_measured(model, batch) for batch in stream.feed)
     else:
         results = model.generate(stream.feed)
-    for result in results:
-        yield Answer(stream.number, result)
+    yield from (Answer(stream.number, result) for result in results)
 
 
-def _own_scores(model: OwnScorer, stream: _Stream) -> Iterator[Answer | Refusal]:
-    """Score batch after batch; an error of the user's function is a refusal, as it would recur."""
-    for batch in stream.feed:
-        try:
-            result: ScoreResult
-            (result,) = model.score([batch])
-        except EngineError as error:
-            yield Refusal(stream.number, str(error))
-        else:
-            yield Answer(stream.number, result)
+def _own_scores(model: OwnScorer, call: int, batch: ScoreBatch) -> Answer | Refusal:
+    """Score a batch; an error of the user's function is a refusal, as it would recur."""
+    try:
+        return Answer(call, *model.score([batch]))
+    except EngineError as error:
+        return Refusal(call, str(error))
 
 
-def _measured(
-    model: LocalEngine, batches: Iterable[ScoreBatch]
-) -> Iterator[Result[AnswerLogprob | None]]:
-    for batch in batches:
-        logprobs = model.logprobs([request.messages for request in batch.requests])
-        yield Result(key=batch.key, answers=tuple(logprobs))
+def _measured(model: LocalEngine, batch: ScoreBatch) -> Result[AnswerLogprob | None]:
+    logprobs = model.logprobs([request.messages for request in batch.requests])
+    return Result(key=batch.key, answers=tuple(logprobs))
 
 
 def _carried_out(model: LocalModel, order: Order) -> Answer | Refusal:
     """Change the model; refuse if that is impossible, because a new process will not help."""
     try:
-        _change(model, order)
+        if order.task == "reload" and isinstance(model, VLLMEngine | TransformersEngine):
+            model.reload(Path(order.model))
+        elif order.task == "sleep" and isinstance(model, HeldModel):
+            model.sleep()
+        elif order.task == "wake" and isinstance(model, HeldModel):
+            model.wake()
+        else:
+            return Refusal(order.call, f"{model.name} holds no such weights")
     except UNLOADABLE as error:
         traceback.print_exc()
         return Refusal(order.call, f"it cannot {order.task}: {error}")
     return Answer(order.call)
-
-
-def _change(model: LocalModel, order: Order) -> None:
-    if order.task == "reload" and isinstance(model, VLLMEngine | TransformersEngine):
-        model.reload(Path(order.model))
-    elif order.task == "sleep" and isinstance(model, HeldModel):
-        model.sleep()
-    elif order.task == "wake" and isinstance(model, HeldModel):
-        model.wake()
-    else:
-        raise EngineError(f"{model.name} holds no such weights")
 
 
 def _versions() -> dict[str, str]:

@@ -50,7 +50,7 @@ def loop_modules() -> list[str]:
         for path in root.glob(f"{folder}/**/*.py")
     ]
     own = [".".join(["lpfloop", *path.parts]) for path in paths if "tiny" not in path.parts]
-    libraries = ("pandas", "polars", "pyarrow.dataset", "pyarrow.parquet", "duckdb", "openai")
+    libraries = ("pandas", "polars", "pyarrow.dataset", "pyarrow.parquet", "duckdb")
     return [*libraries, "transformers.utils.chat_template_utils", *sorted(own)]
 
 

@@ -6,6 +6,7 @@ import socket
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Callable, Generator, Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -15,9 +16,13 @@ from pathlib import Path
 import psutil
 import pytest
 
+from lpfloop.configs.schema import EngineConfig
 from lpfloop.policies.endpoint.endpoint import probe
 from lpfloop.policies.engines.engine import EngineError
 from lpfloop.policies.workers.environment import worker_environment
+from lpfloop.policies.workers.hosted_model import HostedModel
+from lpfloop.policies.workers.model_process import ChildProcess, Opening
+from lpfloop.policies.workers.places import Placement
 from lpfloop.stores.journal_reader import Reader
 
 POLL_S = 0.02
@@ -39,6 +44,17 @@ def ended(pid: int) -> bool:
         return psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
     except psutil.NoSuchProcess:
         return True
+
+
+def hosted(config: EngineConfig, log: Path, model: str = "none") -> HostedModel[EngineConfig]:
+    """Open an engine with one replica, in a process on this machine that prints to `log`."""
+
+    def start(
+        _number: int, _at: Placement, model: str, config: EngineConfig, wake: threading.Event
+    ) -> ChildProcess:
+        return ChildProcess(Opening(kind=config.kind, model=model, config=config), wake, log=log)
+
+    return HostedModel(start, model, config, lambda _config: [Placement(place="local")])
 
 
 @contextmanager

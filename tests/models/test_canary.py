@@ -2,6 +2,7 @@
 
 import os
 import signal
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -14,16 +15,13 @@ from lpfloop.policies.engines.engine import (
     Batch,
     Completion,
     Engine,
-    ReloadableEngine,
     Request,
     Sampling,
 )
 from lpfloop.policies.workers.hosted_model import HostedModel
-from lpfloop.policies.workers.model_process import child_processes
+from lpfloop.policies.workers.model_process import ChildProcess, Opening
 from lpfloop.policies.workers.open import open_engine
 from lpfloop.policies.workers.places import Placement
-from lpfloop.policies.workers.replicas import Replicas
-from lpfloop.policies.workers.work import Opening
 from lpfloop.stores.records import Message
 
 pytestmark = pytest.mark.model
@@ -79,19 +77,19 @@ def test_stale_weights_are_caught(pair: tuple[Engine, Engine], moved: Path) -> N
     unsaid, said = fresh.logprobs([endless, first])
     assert unsaid is None
     assert said is not None
-    prove(fresh, rows)
+    prove(fresh.logprobs, rows)
     with pytest.raises(StaleWeightsError):
-        prove(stale, rows)
+        prove(stale.logprobs, rows)
     # A warm cache might hide stale weights: sample first, then measure again.
     requests = tuple(
         Request(request_id=str(i), messages=r.messages, seed=i) for i, r in enumerate(rows)
     )
     sampling = Sampling(temperature=1.0, top_p=1.0, max_tokens=8)
     list(fresh.generate([Batch(key="a", requests=requests, sampling=sampling)]))
-    prove(fresh, rows)
+    prove(fresh.logprobs, rows)
     with pytest.raises(StaleWeightsError):
-        prove(stale, rows)
-    prove(stale, ())  # Otherwise it would do nothing in later tests.
+        prove(stale.logprobs, rows)
+    prove(stale.logprobs, ())  # Otherwise it would do nothing in later tests.
 
 
 def drawn(engine: Engine) -> list[Completion]:
@@ -106,16 +104,18 @@ def drawn(engine: Engine) -> list[Completion]:
     return list(result.answers)
 
 
-def opened_pool(folders: list[Path], template: Path, log: Path) -> Replicas[EngineConfig]:
+def opened_pool(folders: list[Path], template: Path, log: Path) -> HostedModel[EngineConfig]:
     """Open replicas, each of which loads its own folder."""
 
-    def opener(number: int, _at: Placement, _model: str, config: EngineConfig) -> HostedModel:
+    def start(
+        number: int, _at: Placement, _model: str, config: EngineConfig, wake: threading.Event
+    ) -> ChildProcess:
         opening = Opening(kind="transformers", model=str(folders[number]), config=config)
-        return HostedModel(opening, child_processes(log=log))
+        return ChildProcess(opening, wake, log=log)
 
     config = EngineConfig(template=str(template))
     placements = [Placement(place="local")] * len(folders)
-    return Replicas(opener, str(folders[0]), config, lambda _config: placements)
+    return HostedModel(start, str(folders[0]), config, lambda _config: placements)
 
 
 def test_a_stale_replica_is_found(
@@ -127,10 +127,9 @@ def test_a_stale_replica_is_found(
     pool = opened_pool([moved, tiny_policy, moved], template, tmp_path / "log")
     rows = read_canary(moved)
     with pytest.raises(StaleWeightsError, match="replica 2 of 3"):
-        prove(pool, rows)
-    assert isinstance(pool, ReloadableEngine)
+        pool.prove(rows)
     pool.reload(moved)
-    prove(pool, rows)
+    pool.prove(rows)
     os.kill(pool.pids[1] or 0, signal.SIGKILL)
     # Each answer alone gives the same log-probabilities as all in one batch.
     asked = [row.conversation for row in rows] * 5
@@ -146,8 +145,8 @@ def test_vllm_proves_reloaded_weights(
     engine = open_engine(str(tiny_policy), config, log=tmp_path / "log")
     rows, old = read_canary(moved), drawn(engine)
     with pytest.raises(StaleWeightsError):
-        prove(engine, rows)
+        prove(engine.logprobs, rows)
     engine.reload(moved)
-    prove(engine, rows)
+    prove(engine.logprobs, rows)
     assert drawn(engine) != old
     engine.close()

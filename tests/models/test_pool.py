@@ -13,8 +13,8 @@ from lpfloop.policies.engines.engine import (
     Request,
     Sampling,
 )
+from lpfloop.policies.workers.hosted_model import HostedModel
 from lpfloop.policies.workers.open import open_engine
-from lpfloop.policies.workers.replicas import Replicas
 from lpfloop.stores.keys import derive_seed
 from lpfloop.stores.records import Message
 
@@ -40,10 +40,10 @@ def test_killed_replica_keeps_samples(tmp_path: Path, tiny_policy: Path) -> None
     ]
     config = EngineConfig(kind="transformers", cpu_threads=1)
 
-    def opened(replicas: int) -> Replicas[EngineConfig]:
+    def opened(replicas: int) -> HostedModel[EngineConfig]:
         own = config.model_copy(update={"replicas": replicas})
         engine = open_engine(str(tiny_policy), own, log=tmp_path / "engine.log")
-        assert isinstance(engine, Replicas)
+        assert isinstance(engine, HostedModel)
         return engine
 
     one, two = opened(1), opened(2)

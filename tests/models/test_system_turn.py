@@ -107,7 +107,7 @@ def test_training_reads_sampled_text(world, tmp_path) -> None:
     assert rows[0].messages[0].role == "system"
     engine = TransformersEngine(str(results[0].output), EngineConfig(kind="transformers"))
     try:
-        prove(engine, rows)
+        prove(engine.logprobs, rows)
     finally:
         engine.close()
     template = "chat_template.jinja"

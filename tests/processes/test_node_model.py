@@ -8,8 +8,8 @@ import pytest
 from lpfloop.configs.schema import EngineConfig, RewardConfig
 from lpfloop.policies.engines.engine import EngineError
 from lpfloop.policies.workers.identity import folder_digest
-from lpfloop.policies.workers.node_model import NodeModel, opened_elsewhere
-from lpfloop.policies.workers.work import Opening, SoughtModel
+from lpfloop.policies.workers.model_process import Opening, SoughtModel
+from lpfloop.policies.workers.node_model import at_hand, opened_elsewhere
 from lpfloop.stores.address import STATE, lake_folder
 from lpfloop.stores.brought_folder import bring_folder
 from lpfloop.stores.durable import make_folder, publish_folder
@@ -27,6 +27,12 @@ def sought(opening: Opening) -> SoughtModel:
     return opening.sought
 
 
+def folder_here(opening: Opening) -> str:
+    folder, copy = at_hand(opening.model, sought(opening))
+    assert copy is None
+    return folder
+
+
 def altered(folder: Path) -> None:
     """Change one byte of the weights."""
     path = folder / "model.safetensors"
@@ -42,24 +48,24 @@ def model(tiny_policy: Path, tmp_path: Path) -> Path:
 
 def test_other_weights_are_refused(model: Path) -> None:
     opening = opening_of(model)
-    assert NodeModel().at_hand(opening).model == str(model)
+    assert folder_here(opening) == str(model)
     altered(model)
     with pytest.raises(EngineError, match=sought(opening).identity[:16]) as refused:
-        NodeModel().at_hand(opening)
+        folder_here(opening)
     assert str(model) in str(refused.value)
     shutil.rmtree(model)
     with pytest.raises(EngineError, match=f"{model} is not there"):
-        NodeModel().at_hand(opening)
+        folder_here(opening)
 
 
 def test_another_template_is_refused(model: Path, tmp_path: Path) -> None:
     template = tmp_path / "mine.jinja"
     template.write_text("{{ messages[0].content }}")
     opening = opening_of(model, str(template))
-    assert NodeModel().at_hand(opening) == opening
+    assert folder_here(opening) == opening.model
     template.write_text("{{ messages[-1].content }}")
     with pytest.raises(EngineError, match="template"):
-        NodeModel().at_hand(opening)
+        folder_here(opening)
 
 
 def test_paths_are_whole(model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -103,11 +109,12 @@ def test_checkpoint_is_downloaded(model: Path, lake: Path, tmp_path: Path, harm)
     identity = folder_digest(folder)
     opening = opening_of(folder)
     harm(folder)
-    node = NodeModel()
-    placed = Path(node.at_hand(opening).model)
+    here, copy = at_hand(opening.model, sought(opening))
+    placed = Path(here)
     assert placed.is_relative_to(tmp_path / "state" / "weights")
     assert folder_digest(placed) == identity
-    node.close()
+    assert copy is not None
+    copy.release()
 
 
 @pytest.mark.slow

@@ -12,19 +12,17 @@ from processes import ended, wait_until
 from workers import SAMPLING, ordered
 
 from lpfloop.configs.schema import EngineConfig
-from lpfloop.policies.engines.canary import CanaryRow, prove
+from lpfloop.policies.engines.canary import CanaryRow
 from lpfloop.policies.engines.engine import (
     Batch,
     EngineError,
+    Feed,
     Request,
 )
-from lpfloop.policies.engines.feed import Feed
 from lpfloop.policies.workers import hosted_model
 from lpfloop.policies.workers.hosted_model import HostedModel
-from lpfloop.policies.workers.model_process import child_processes
+from lpfloop.policies.workers.model_process import ChildProcess, Opening
 from lpfloop.policies.workers.places import Placement
-from lpfloop.policies.workers.replicas import Replicas
-from lpfloop.policies.workers.work import Opening
 from lpfloop.stores.records import Message
 
 CANARY = [
@@ -37,7 +35,7 @@ CANARY = [
     )
 ]
 
-Pool = Replicas[EngineConfig]
+Pool = HostedModel[EngineConfig]
 Opener = Callable[..., Pool]
 
 SCRIPTS = """
@@ -76,21 +74,28 @@ def opened(
 
     def open_pool(*scripts: str, more: Iterable[str] = (), **settings: object) -> Pool:
         """Open a replica for each script; later replicas run the scripts `more`."""
-        names = [*scripts, *more]
+        names, named = [*scripts, *more], dict[int, str]()
         config = EngineConfig.model_validate(
             {"kind": "scripted", "replicas": len(scripts)} | settings
         )
         log = tmp_path / "worker.log"
 
-        def opener(_n: int, _at: Placement, model: str, config: EngineConfig) -> HostedModel:
-            own = config.model_copy(update={"script": names.pop(0)})
+        def start(
+            number: int,
+            _at: Placement,
+            model: str,
+            config: EngineConfig,
+            wake: threading.Event,
+        ) -> ChildProcess:
+            script = named[number] = named.get(number) or names.pop(0)
+            own = config.model_copy(update={"script": script})
             opening = Opening(kind="scripted", model=model, config=own)
-            return HostedModel(opening, child_processes(log=log))
+            return ChildProcess(opening, wake, log=log)
 
         def placements(config: EngineConfig) -> list[Placement]:
             return [Placement(place="local")] * int(config.replicas)
 
-        pools.append(Replicas(opener, "none", config, placements))
+        pools.append(HostedModel(start, "none", config, placements))
         return pools[-1]
 
     yield open_pool
@@ -196,14 +201,14 @@ def test_one_that_cannot_be_loaded_is_left_out(
     opened: Opener, caplog: pytest.LogCaptureFixture
 ) -> None:
     pool = opened("scripts:named", "none.such:script", "scripts:named")
-    prove(pool, CANARY)
+    pool.prove(CANARY)
     while len(pool.pids) == 3:
         assert len(texts(pool, batches(20))) == 20
     assert "left out: 2 are left" in caplog.text
-    prove(pool, CANARY)
+    pool.prove(CANARY)
     none = opened("none.such:script", "none.such:script")
     with pytest.raises(EngineError, match="cannot be loaded"):
-        prove(none, CANARY)
+        none.prove(CANARY)
 
 
 def test_lone_replica_answers_before_its_source_ends(opened: Opener) -> None:

@@ -4,26 +4,24 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 import ray
-from processes import ended, ray_cluster_of, wait_until
-from ray.util import placement_group_table
+from processes import ended, hosted, ray_cluster_of, wait_until
 from workers import SAMPLING, ordered
 
 from lpfloop.configs.schema import EngineConfig
 from lpfloop.policies.engines.engine import Batch, Request
 from lpfloop.policies.workers import hosted_model
 from lpfloop.policies.workers.hosted_model import HostedModel
-from lpfloop.policies.workers.model_process import child_processes
+from lpfloop.policies.workers.model_process import Opening
 from lpfloop.policies.workers.places import Placement
-from lpfloop.policies.workers.ray_cluster import RayRequest
-from lpfloop.policies.workers.ray_process import ray_processes
-from lpfloop.policies.workers.replicas import Replicas
-from lpfloop.policies.workers.work import Opening
+from lpfloop.policies.workers.ray_cluster import RayRequest, ray_cluster
+from lpfloop.policies.workers.ray_process import RayProcess
 from lpfloop.stores.records import Message
 
 SCRIPTS = """
@@ -39,7 +37,7 @@ def environment(request, sampling):
 ONE = RayRequest(gpus=0, cpus=1)
 IN_RAY = Placement(place="ray")
 
-Opener = Callable[..., HostedModel]
+Opener = Callable[..., HostedModel[EngineConfig]]
 
 
 @pytest.fixture(scope="module")
@@ -64,22 +62,28 @@ def joined(cluster: str, environ: dict[str, str], monkeypatch: pytest.MonkeyPatc
 def opened(tmp_path: Path, root: Path, environ: dict[str, str]) -> Iterator[Opener]:
     """Open engines with a scripted model, by Ray or by a pipe."""
     environ["PYTHONPATH"] = str(root / "tests" / "helpers")
-    engines: list[HostedModel | Replicas[EngineConfig]] = []
+    engines: list[HostedModel[EngineConfig]] = []
 
-    def open_scripted(place: str = "ray", count: int = 0, **settings: object) -> object:
+    def open_scripted(
+        place: str = "ray", count: int = 1, **settings: object
+    ) -> HostedModel[EngineConfig]:
         given = {"kind": "scripted", "script": "workers:behave", **settings}
         config = EngineConfig.model_validate(given)
         log = tmp_path / "worker.log"
-        start = ray_processes(ONE) if place == "ray" else child_processes(log=log)
+        if place == "local":
+            engines.append(hosted(config, log))
+            return engines[-1]
 
-        def opener(_number: int, _at: Placement, model: str, config: EngineConfig) -> HostedModel:
-            return HostedModel(Opening(kind="scripted", model=model, config=config), start)
+        def start(
+            _number: int,
+            _at: Placement,
+            model: str,
+            config: EngineConfig,
+            wake: threading.Event,
+        ) -> RayProcess:
+            return RayProcess(Opening(kind="scripted", model=model, config=config), wake, ONE)
 
-        engines.append(
-            Replicas(opener, "none", config, lambda _config: (IN_RAY,) * count)
-            if count
-            else opener(0, IN_RAY, "none", config)
-        )
+        engines.append(HostedModel(start, "none", config, lambda _config: (IN_RAY,) * count))
         return engines[-1]
 
     yield open_scripted
@@ -93,9 +97,8 @@ def batch(key: str, n: int = 1) -> Batch:
     return Batch(key=key, requests=tuple(requests), sampling=SAMPLING)
 
 
-def groups_left() -> list[str]:
-    table = placement_group_table()
-    return [told["state"] for told in table.values() if told["state"] != "REMOVED"]
+def cpus_free() -> int:
+    return ray_cluster().free_cpus
 
 
 def test_ray_equals_pipe(opened: Opener) -> None:
@@ -109,6 +112,7 @@ def test_ray_equals_pipe(opened: Opener) -> None:
 
 @pytest.mark.slow
 def test_three_of_four_actors_are_killed(opened: Opener, caplog: pytest.LogCaptureFixture) -> None:
+    before = cpus_free()
     pool = opened(count=4, script="node_scripts:named")
     killed = set[int]()
     drawn = Counter[str]()
@@ -123,9 +127,9 @@ def test_three_of_four_actors_are_killed(opened: Opener, caplog: pytest.LogCaptu
     assert len(told) == 3
     for actor in killed:
         wait_until(lambda actor=actor: ended(actor))
-    wait_until(lambda: len(groups_left()) == 4)
+    wait_until(lambda: cpus_free() == before - 4)
     pool.close()
-    wait_until(lambda: groups_left() == [])
+    wait_until(lambda: cpus_free() == before)
 
 
 def test_faults_of_actors(opened: Opener, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

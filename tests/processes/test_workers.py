@@ -9,15 +9,13 @@ from itertools import islice
 from pathlib import Path
 
 import pytest
-from processes import ended, wait_until
+from processes import ended, hosted, wait_until
 from workers import ordered
 
 from lpfloop.configs.schema import EngineConfig
 from lpfloop.policies.engines.engine import Batch, EngineError, Request, Sampling
 from lpfloop.policies.workers import hosted_model
 from lpfloop.policies.workers.hosted_model import HostedModel
-from lpfloop.policies.workers.model_process import child_processes
-from lpfloop.policies.workers.work import Opening
 from lpfloop.stores.records import Message
 
 SAMPLING = Sampling(temperature=1.0, top_p=1.0, max_tokens=10_000)
@@ -38,7 +36,8 @@ def environment(request, sampling):
     return json.dumps(dict(os.environ))
 """
 
-Opener = Callable[..., HostedModel]
+Engine = HostedModel[EngineConfig]
+Opener = Callable[..., Engine]
 
 
 @pytest.fixture
@@ -49,14 +48,12 @@ def opened(
     (tmp_path / "answers.py").write_text(SCRIPTS)
     environ["PYTHONPATH"] = os.pathsep.join([str(root / "tests" / "helpers"), str(tmp_path)])
     monkeypatch.setattr(hosted_model, "LONGEST_PAUSE", 0.01)
-    engines: list[HostedModel] = []
+    engines: list[Engine] = []
 
-    def open_engine(script: str | None = "workers:behave", **settings: object) -> HostedModel:
+    def open_engine(script: str | None = "workers:behave", **settings: object) -> Engine:
         given = {"kind": "scripted", "script": script, **settings}
         config = EngineConfig.model_validate(given)
-        opening = Opening(kind="scripted", model="none", config=config)
-        log = tmp_path / "logs" / "worker.log"
-        engines.append(HostedModel(opening, child_processes(log=log)))
+        engines.append(hosted(config, tmp_path / "logs" / "worker.log"))
         return engines[-1]
 
     yield open_engine
@@ -70,7 +67,7 @@ def batch(key: str, n: int = 4, text: str = "two words") -> Batch:
     return Batch(key=key, requests=tuple(requests), sampling=SAMPLING)
 
 
-def texts(engine: HostedModel, *batches: Batch) -> dict[str, str]:
+def texts(engine: Engine, *batches: Batch) -> dict[str, str]:
     return {c.request_id: c.text for r in engine.generate(batches) for c in r.answers}
 
 
@@ -106,10 +103,6 @@ def test_processes_end_with_their_worker(real_python, opened, tmp_path) -> None:
 
 def test_more_text_than_pipes_hold(opened) -> None:
     engine = opened(None)
-    while (info := engine.loaded()) is None:
-        pass
-    assert info.engine == "scripted"
-    assert info.window > 0
     long = "word " * 4000
     results = engine.generate(batch(str(k), 64, long) for k in range(30))
     found = list(islice(results, 2)) + list(results)
@@ -132,10 +125,8 @@ def test_unloadable_models(opened, caplog, tmp_path) -> None:
         texts(opened("no.such:function"), ordered("a", "x"))
     assert not restarts(caplog)
     (tmp_path / "file").touch()
-    start = child_processes(log=tmp_path / "file" / "worker.log")
-    opening = Opening(kind="scripted", model="none", config=EngineConfig(kind="scripted"))
     with pytest.raises(EngineError, match="started"):
-        HostedModel(opening, start)
+        hosted(EngineConfig(kind="scripted"), tmp_path / "file" / "worker.log")
 
 
 def test_secrets_stay_with_the_parent(opened, environ) -> None:
@@ -145,4 +136,4 @@ def test_secrets_stay_with_the_parent(opened, environ) -> None:
     [said] = texts(engine, batch("0", 1)).values()
     assert '"PATH"' in said
     assert not [name for name in names if name in said]
-    assert "made up, too" not in said + Path(f"/proc/{engine.pid}/cmdline").read_text()
+    assert "made up, too" not in said + Path(f"/proc/{engine.pids[0]}/cmdline").read_text()

@@ -6,16 +6,15 @@ from lpfloop.configs.schema import EngineConfig, RewardConfig
 from lpfloop.loop.run.device_inventory import GIB, DeviceInventory
 from lpfloop.loop.run.loaded_models import MACHINE, Allocation, LoadedModels
 from lpfloop.policies.devices import Gpu
-from lpfloop.policies.engines.scripted_engine import ScriptedEngine
+from lpfloop.policies.workers.hosted_model import HostedModel
 
 GPU = frozenset({0})
 
 
-class Dozing(ScriptedEngine):
-    """An engine that records whether it sleeps."""
+class Dozing(HostedModel[EngineConfig]):
+    """A model without processes that records whether it sleeps."""
 
     def __init__(self) -> None:
-        super().__init__(EngineConfig(kind="scripted"))
         self.state = "awake"
 
     def can_sleep(self) -> bool:

@@ -26,8 +26,8 @@ from lpfloop.policies.engines.engine import (
     EngineError,
     Request,
     Sampling,
+    Source,
 )
-from lpfloop.policies.engines.feed import Source
 from lpfloop.stores.records import Message
 
 SAMPLING = Sampling(temperature=0.5, top_p=0.9, max_tokens=7)

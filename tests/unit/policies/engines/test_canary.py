@@ -60,7 +60,7 @@ def test_the_trained_weights_pass() -> None:
         [-15.0, None, -12.0],
         [None, None, None],
     ):
-        prove(Measuring(said), ROWS)
+        prove(Measuring(said).logprobs, ROWS)
 
 
 def test_other_weights_are_refused(subtests) -> None:
@@ -72,7 +72,7 @@ def test_other_weights_are_refused(subtests) -> None:
         [float("-inf"), -30.1, -12.0],
     ):
         with subtests.test(said=said), pytest.raises(StaleWeightsError):
-            prove(Measuring(said), ROWS)
+            prove(Measuring(said).logprobs, ROWS)
 
 
 def test_a_training_that_moved_little() -> None:
@@ -81,9 +81,9 @@ def test_a_training_that_moved_little() -> None:
         rows = [row(-20.0 - i, -20.0 - i + step * (-1) ** i) for i in range(8)]
         assert step / 10 < APART
         exact = 1e-5
-        prove(Measuring([r.logprob_after + exact for r in rows]), rows)
+        prove(Measuring([r.logprob_after + exact for r in rows]).logprobs, rows)
         with pytest.raises(StaleWeightsError):
-            prove(Measuring([r.logprob_before + exact for r in rows]), rows)
+            prove(Measuring([r.logprob_before + exact for r in rows]).logprobs, rows)
 
 
 def test_noise_raises_no_alarm() -> None:
@@ -91,12 +91,12 @@ def test_noise_raises_no_alarm() -> None:
     numbers = random.Random(0)
     for _ in range(200):
         rows = [row(-20.0, -20.0 + numbers.gauss(0, 0.05)) for _ in range(8)]
-        prove(Measuring([r.logprob_after + numbers.gauss(0, 0.05) for r in rows]), rows)
+        prove(Measuring([r.logprob_after + numbers.gauss(0, 0.05) for r in rows]).logprobs, rows)
 
 
 def test_another_tokenizer_is_caught() -> None:
     with pytest.raises(StaleWeightsError, match="tokenizer"):
-        prove(Measuring([-15.0, -30.1, -12.0], tokens=11), ROWS)
+        prove(Measuring([-15.0, -30.1, -12.0], tokens=11).logprobs, ROWS)
 
 
 def test_rows_are_read_as_written(tmp_path: Path) -> None:

@@ -1,30 +1,42 @@
 """Restarts of workers that die or hang; a request that kills every worker fails alone.
 
-The worker is a double in this process, which dies if a request orders it to.
+The worker is a double in this process, which dies if a request orders it to. Replicas come and go,
+but none starts on devices lent to others.
 """
 
 import logging
+import math
+import threading
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from itertools import product
+from pathlib import Path
 
 import pytest
 from workers import happens, ordered
 
 from lpfloop.configs.schema import EngineConfig
-from lpfloop.policies.engines.engine import Batch, BatchResult, Completion, EngineError
-from lpfloop.policies.engines.feed import Feed, Source
+from lpfloop.policies.engines.engine import (
+    Batch,
+    BatchResult,
+    Completion,
+    EngineError,
+    Feed,
+    Source,
+)
 from lpfloop.policies.workers import hosted_model, model_process
-from lpfloop.policies.workers.hosted_model import GENERATE, GivenUpError, HostedModel
-from lpfloop.policies.workers.model_process import ModelProcess
-from lpfloop.policies.workers.work import (
+from lpfloop.policies.workers.hosted_model import HostedModel
+from lpfloop.policies.workers.model_process import (
     Answer,
     Failure,
     Frame,
     Item,
-    Opening,
+    ModelProcess,
+    Order,
     Reply,
     WorkerInfo,
 )
+from lpfloop.policies.workers.places import DeviceGroup, Placement
 
 STALL_S = 60.0
 DEATHS = {"die": "killed by SIGKILL", "leave": "exit code 7"}
@@ -45,19 +57,22 @@ class Clock:
 
 
 class Double(ModelProcess):
-    """A process that carries out the orders of its requests when it is read."""
+    """A process that carries out the orders of its requests when its parent waits for it."""
 
     name = "the double"
 
-    def __init__(self, clock: Clock, opening: Opening, *, waits: bool = False) -> None:
-        super().__init__()
+    def __init__(
+        self, clock: Clock, model: str, wake: threading.Event, *, waits: bool = False
+    ) -> None:
+        super().__init__(wake)
         if waits:
             self.started = None
+        self.model, self.told = model, list[str]()
         self._clock = clock
-        self._items: deque[Item] = deque()
-        self._how, self._hangs = "", waits
+        self._items: deque[Item | Order] = deque()
+        self._how, self._hangs, self._over = "", waits, False
         self._said: deque[Reply] = deque([READY])
-        match opening.model:
+        match model:
             case "silent":
                 self._hangs = True
             case "unloadable":
@@ -75,20 +90,34 @@ class Double(ModelProcess):
                 self._clock.sleep(limit_s)
                 raise BlockingIOError
             self._items.append(frame)
+            self.told.append(frame.batch.key)
+        if isinstance(frame, Order):
+            self._items.append(frame)
+            self.told.append(frame.task)
 
     def _is_deaf(self, item: Item) -> bool:
         orders = (r.messages[-1].content.split() for r in item.batch.requests)
         return any(order == "deaf" and happens(condition) for order, *condition in orders)
 
-    def _next(self, timeout_s: float) -> Reply | str | None:
+    def act(self) -> bool:
+        """Do the next thing; return False if there is nothing to do."""
         if self._how:
-            return "ended"
+            was_over, self._over = self._over, True
+            if not was_over:
+                self._heard(None)
+            return not was_over
         if self._hangs or not (self._said or self._items):
-            self._clock.sleep(timeout_s)
-            return None
-        return self._said.popleft() if self._said else self._answer(self._items.popleft())
+            return False
+        if self._said:
+            self._heard(self._said.popleft())
+            return True
+        item = self._items.popleft()
+        reply = Answer(item.call) if isinstance(item, Order) else self._answer(item)
+        if reply is not None:
+            self._heard(reply)
+        return True
 
-    def _answer(self, item: Item) -> Reply | str | None:
+    def _answer(self, item: Item) -> Reply | None:
         batch = item.batch
         assert isinstance(batch, Batch)
         for request in batch.requests:
@@ -97,7 +126,7 @@ class Double(ModelProcess):
                 if order == "refuse":
                     return Failure("no finite probabilities")
                 self._how, self._hangs = DEATHS.get(order, ""), order == "hang"
-                return self._next(0.0)
+                return None
         completions = tuple(
             Completion(
                 request_id=request.request_id,
@@ -123,7 +152,31 @@ class Double(ModelProcess):
     close = kill
 
 
-Opener = Callable[..., HostedModel]
+class Clocked(HostedModel[EngineConfig]):
+    """A model whose processes are doubles, on a clock that stands while they work."""
+
+    clock: Clock
+    doubles: list[Double]
+    is_slow = False
+    """Whether the processes do everything before the model looks at their replies."""
+
+    def _wait(self, seconds: float) -> None:
+        acted = sum(double.act() for double in self.doubles)
+        while self.is_slow and any(double.act() for double in self.doubles):
+            pass
+        if not acted:
+            self.clock.sleep(seconds)
+        self._require_open()
+
+
+HERE, THERE = (Placement(place="local", group=DeviceGroup(numbers=(n,))) for n in range(2))
+
+
+def placements(config: EngineConfig) -> list[Placement]:
+    return [HERE, THERE][: int(config.replicas) if config.replicas != "auto" else 1]
+
+
+Opener = Callable[..., Clocked]
 
 
 @pytest.fixture
@@ -136,14 +189,29 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
 
 @pytest.fixture
 def opened(clock: Clock) -> Iterator[Opener]:
-    engines: list[HostedModel] = []
+    engines: list[Clocked] = []
 
-    def open_engine(model: str = "none", **settings: object) -> HostedModel:
+    def open_engine(
+        model: str = "none",
+        *,
+        waits: Sequence[bool] = (),
+        placed: Callable[[EngineConfig], list[Placement]] = placements,
+        **settings: object,
+    ) -> Clocked:
+        """Open a model; `waits` says of each process whether a node lacks room for it."""
         config = EngineConfig.model_validate(
             {"kind": "scripted", "hang_timeout_s": STALL_S, **settings}
         )
-        opening = Opening(kind="scripted", model=model, config=config)
-        engines.append(HostedModel(opening, lambda opening: Double(clock, opening)))
+        doubles, waiting = list[Double](), iter(waits)
+
+        def start(
+            _number: int, _at: Placement, model: str, _config: EngineConfig, wake: threading.Event
+        ) -> Double:
+            doubles.append(Double(clock, model, wake, waits=next(waiting, False)))
+            return doubles[-1]
+
+        engines.append(Clocked(start, model, config, placed))
+        engines[-1].clock, engines[-1].doubles = clock, doubles
         return engines[-1]
 
     yield open_engine
@@ -151,7 +219,7 @@ def opened(clock: Clock) -> Iterator[Opener]:
         engine.close()
 
 
-def drawn(engine: HostedModel, *batches: Batch) -> dict[str, Completion]:
+def drawn(engine: Clocked, *batches: Batch) -> dict[str, Completion]:
     """Draw all batches; each key comes once, with all its requests in order."""
     results = list(engine.generate(batches))
     assert sorted(r.key for r in results) == sorted(b.key for b in batches)
@@ -168,12 +236,15 @@ FAULTS = {**DEATHS, "hang": "no result for 60 s", "refuse": "no finite probabili
 
 
 def test_single_failure_keeps_results(opened, tmp_path, caplog, subtests) -> None:
-    for fault, how in {**FAULTS, "deaf": "nothing read for 60 s"}.items():
-        with subtests.test(fault=fault):
+    hows = {**FAULTS, "deaf": "nothing read for 60 s"}
+    for (fault, how), is_slow in product(hows.items(), (False, True)):
+        with subtests.test(fault=fault, is_slow=is_slow):
             caplog.clear()
-            order = f"{fault} once {tmp_path / fault}"
+            order = f"{fault} once {tmp_path / f'{fault}-{is_slow}'}"
             batches = ordered("a", "w"), ordered("bb", "x", order, "y"), ordered("ccc", "z")
-            found = drawn(opened(), *batches)
+            engine = opened()
+            engine.is_slow = is_slow
+            found = drawn(engine, *batches)
             assert {c.request_id: c.text for c in found.values()} == {
                 "a/0": "w 100",
                 "bb/0": "x 200",
@@ -288,55 +359,85 @@ def test_a_source_that_waits_for_answers(opened) -> None:
     assert found == ["a", "b"]
 
 
-def test_cancelled_during_a_search(opened, clock, tmp_path) -> None:
+def test_closed_during_a_search(opened, clock, tmp_path) -> None:
     """Two deaths start a search, in which the last request hangs alone."""
-    feed, plain = Feed[Batch](), clock.sleep
+    engine, plain = opened(hang_timeout_s=1e6), clock.sleep
 
     def sleep(seconds: float) -> None:
         if seconds > STALL_S:
-            feed.cancel()
+            engine.close()
         else:
             plain(seconds)
 
     clock.sleep = sleep
     deadly = [f"die once {tmp_path / name}" for name in "ab"]
-    feed.put(ordered("a", *deadly, "hang"))
-    assert list(opened(hang_timeout_s=1e6).generate(feed)) == []
+    with pytest.raises(EngineError, match="was closed"):
+        drawn(engine, ordered("a", *deadly, "hang"))
     assert clock.now < STALL_S
 
 
-def test_no_node_for_the_successor(clock: Clock, subtests) -> None:
-    """Requests in flight do not wait for space in a cluster if other replicas can take them."""
-    for shared in (True, False):
-        with subtests.test(shared=shared):
-            begun, waits = clock.now, iter((False, True))
-            engine = HostedModel(
-                Opening(kind="scripted", model="none", config=EngineConfig(kind="scripted")),
-                lambda opening, waits=waits: Double(clock, opening, waits=next(waits)),
-            )
-            results = engine.stream([ordered("a", "die")], GENERATE, shared=shared)
-            if shared:
-                with pytest.raises(GivenUpError, match="no node"):
-                    list(results)
-                assert clock.now - begun < 2 * hosted_model.NODE_WAIT_S
-                continue
-            plain = clock.sleep
+def test_no_node_for_the_successor(opened, clock) -> None:
+    """Requests in flight do not wait for space in a cluster if another replica can take them."""
+    pool = opened(replicas=2, waits=(False, False, True))
+    found = drawn(pool, ordered("a", "die"), ordered("b", "x"))
+    assert [found[key].finish_reason for key in ("a/0", "b/0")] == ["failed", "stop"]
+    alone, plain = opened(waits=(False, True)), clock.sleep
 
-            def sleep(seconds: float, plain=plain, engine=engine) -> None:
-                plain(seconds)
-                if seconds > hosted_model.NODE_WAIT_S:
-                    engine.close()
+    def sleep(seconds: float) -> None:
+        if seconds == math.inf:
+            alone.close()
+        else:
+            plain(seconds)
 
-            clock.sleep = sleep
-            with pytest.raises(EngineError, match="was closed"):
-                list(results)
+    clock.sleep = sleep
+    with pytest.raises(EngineError, match="was closed"):
+        drawn(alone, ordered("a", "die"))
 
 
-def test_process_waiting_for_node_is_idle(clock: Clock) -> None:
-    opening = Opening(kind="scripted", model="none", config=EngineConfig(kind="scripted"))
-    engine = HostedModel(opening, lambda opening: Double(clock, opening, waits=True))
+def test_process_waiting_for_node_is_idle(opened, clock) -> None:
+    engine = opened(waits=(True,))
     engine.sleep()
     engine.wake()
-    engine.prove(lambda _measurer: None)
+    engine.prove(())
     assert engine.can_sleep()
     assert clock.now == 0.0
+
+
+def test_sleeping_replicas_grow_when_they_wake(opened) -> None:
+    one, two = EngineConfig(replicas=1), EngineConfig(replicas=2)
+    pool = opened()
+    pool.sleep()
+    pool.configure(two)
+    assert len(pool.doubles) == 1
+    pool.wake()
+    assert [replica.placement for replica in pool.replicas] == [HERE, THERE]
+    assert [double.told for double in pool.doubles] == [["sleep", "wake"], []]
+    pool.configure(one)
+    assert len(pool.replicas) == 1
+    pool.sleep()
+    pool.configure(two)
+    pool.configure(one)
+    pool.wake()
+    assert len(pool.doubles) == 2
+    pool.reload(Path("m1"))
+    pool.configure(two)
+    assert [double.model for double in pool.doubles] == ["none", "none", "m1"]
+
+
+def test_the_only_replica_finishes_before_it_leaves(opened) -> None:
+    """The stream continues with the replica that replaced it."""
+    here = [HERE]
+    pool = opened(placed=lambda _config: here)
+    source = Feed[Batch]()
+    for key in "ab":
+        source.put(ordered(key, "x"))
+    results = pool.generate(source)
+    assert next(results).key == "a"
+    here[:] = [THERE]
+    pool.configure(EngineConfig(hang_timeout_s=2))
+    for key in "cd":
+        source.put(ordered(key, "x"))
+    source.finish()
+    assert sorted(result.key for result in results) == ["b", "c", "d"]
+    assert [double.told for double in pool.doubles] == [["a", "b"], ["c", "d"]]
+    assert pool.replicas[0].placement == THERE

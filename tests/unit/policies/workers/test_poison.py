@@ -7,8 +7,8 @@ from hypothesis import strategies as st
 from workers import answer, deadly, ordered
 
 from lpfloop.policies.engines.engine import Batch, BatchResult, Completion
+from lpfloop.policies.workers.model_process import GENERATE
 from lpfloop.policies.workers.poison import CONVICTING, MOST_DEATHS, PoisonSearch
-from lpfloop.policies.workers.work import GENERATE
 
 GOOD = ordered("good", "x")
 

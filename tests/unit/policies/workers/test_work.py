@@ -5,7 +5,7 @@ import pickle
 from lpfloop.configs.schema import EngineConfig
 from lpfloop.policies.engines.engine import Batch, Request, Sampling
 from lpfloop.policies.workers.environment import worker_environment
-from lpfloop.policies.workers.work import Item
+from lpfloop.policies.workers.model_process import Item
 from lpfloop.stores.records import Message
 
 

@@ -57,7 +57,6 @@ from .trainers.job import ONLINE, Method, TrainingError, TrainJob, job_identity,
 from .trainers.launch import WAIT
 from .trainers.process import ENDING_S, alone
 from .trainers.reward_trainer import make_reward_trainer, measured_scores
-from .trainers.sharded_training import fit_sharding, is_sharded
 from .trainers.shm_weights import discard_memory
 from .trainers.step_policies import finished_policy, published_steps, step_job
 from .trainers.trained_model import (
@@ -70,7 +69,7 @@ from .trainers.trained_model import (
     save_trained,
     update_survival,
 )
-from .trainers.trl_trainer import Pulse, make_trainer
+from .trainers.trl_trainer import Pulse, fit_sharding, is_sharded, make_trainer
 from .trainers.work_folder import (
     CACHE,
     FAULT,

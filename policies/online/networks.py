@@ -24,7 +24,7 @@ from ..trainers.adapters import computing_type, published_type
 from ..trainers.bfloat16 import join_weights, split_weights
 from ..trainers.job import TrainingError, TrainJob
 from ..trainers.sequences import Pass
-from ..trainers.sharded_training import untied
+from ..trainers.trained_model import untied
 from ..trainers.training_fit import master_of
 from ..trainers.trl_trainer import load_model, load_trained, trained_loading
 from .ranks import Ranks

@@ -37,7 +37,7 @@ FSDP2: Mapping[str, Any] = {
     "fsdp_activation_checkpointing": False,
 }
 """FSDP by transformers' blocks. Only the first process loads the weights; every process writes its
-part of a checkpoint, and the finished model is saved whole (`sharded_training.save_whole`).
+part of a checkpoint, and the finished model is saved whole (`trained_model.save_trained`).
 Activations are recomputed by the model itself (`training.gradient_checkpointing`)."""
 
 SECRETS = re.compile(r"(TOKEN|_KEY|SECRET|PASSWORD)$")

@@ -33,7 +33,6 @@ from .adapters import (
 from .bfloat16 import join_weights, rounded_at_random
 from .job import ONLINE, TrainingError, TrainJob
 from .rows import ANSWERS, chat_of
-from .sharded_training import save_whole
 from .step_files import last_rollouts
 from .training_fit import ADAPTER, MASTER, SURVIVAL, master_of
 from .trl_trainer import load_model
@@ -62,12 +61,27 @@ class Trained:
 
 
 def save_trained(job: TrainJob, trainer: Any, saved: Path) -> None:
-    """Save the trained weights: the adapters, or all weights, in float32."""
+    """Save the trained weights, whole however they are divided: the adapters, or all weights."""
     if job.fit.weights == "bfloat16":
         join_weights(trainer.model)
-    save_whole(trainer, saved)
+    plugin = getattr(trainer.accelerator.state, "fsdp_plugin", None)
+    if plugin is None:
+        trainer.save_model(str(saved))
+    else:
+        # Not by the trainer's `save_model`: of shards, which checkpoints are, it writes nothing.
+        plugin.set_state_dict_type("FULL_STATE_DICT")
+        weights = trainer.accelerator.get_state_dict(trainer.model)
+        if trainer.args.should_save:
+            model: Any = trainer.accelerator.unwrap_model(trainer.model)
+            model.save_pretrained(saved, state_dict=untied(model, weights))
     if job.fit.adapts and trainer.is_world_process_zero():
         save_config(trainer.model, saved)
+
+
+def untied(model: Any, weights: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+    """Return weights without those that are tied to others: gathered, they are copies."""
+    tied: Any = model.all_tied_weights_keys
+    return {name: tensor for name, tensor in weights.items() if name not in tied}
 
 
 def assemble_model(job: TrainJob, saved: Path) -> None:

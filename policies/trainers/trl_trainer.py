@@ -1,18 +1,22 @@
 # pyright: basic
 """TRL's trainer of a job, with its arguments and models. All of it decides the weights."""
 
+import os
 import time
-from collections.abc import Mapping
+from collections.abc import Generator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import torch
+from torch.distributed.fsdp import MixedPrecisionPolicy
 from transformers import (
     AutoModelForCausalLM,
     PreTrainedModel,
     PreTrainedTokenizerBase,
     Trainer,
 )
+from transformers.distributed.fsdp import is_fsdp_enabled
 from trl.trainer.sft_config import SFTConfig
 from trl.trainer.sft_trainer import SFTTrainer
 
@@ -32,9 +36,11 @@ from .preference_trainers import (
     preference_arguments,
 )
 from .rows import LABEL, chat_of, cut_rows, fit_turns, load_data, refuse_mixing
-from .sharded_training import is_sharded, loaded_in_each_process
 from .training_fit import master_of
 from .work_folder import POLL_S, PULSE
+
+LOADS_ONCE = "FSDP_CPU_RAM_EFFICIENT_LOADING"
+"""The variable by which transformers gives weights to the first process, zeros to the others."""
 
 
 def make_trainer(job: TrainJob, tokenizer: PreTrainedTokenizerBase) -> Trainer:
@@ -216,3 +222,41 @@ class Pulse:
         if now - self.touched >= POLL_S:
             self.path.touch()
             self.touched = now
+
+
+# FSDP: accelerate and TRL divide the model. They leave these steps to their caller: without them it
+# learns from a wrong reference, or sums its gradients in 16 bits.
+
+
+def is_sharded() -> bool:
+    """Whether the launcher's file configures FSDP."""
+    return os.environ.get("ACCELERATE_USE_FSDP", "false").lower() == "true"
+
+
+@contextmanager
+def loaded_in_each_process() -> Generator[None]:
+    """Make every process load the weights of a reference.
+
+    The first process sends the trained model's weights to the others, but not a reference's, which
+    would then be zeros.
+    """
+    if not is_fsdp_enabled():
+        yield
+        return
+    os.environ[LOADS_ONCE] = "false"
+    try:
+        yield
+    finally:
+        os.environ[LOADS_ONCE] = "true"
+
+
+def fit_sharding(trainer: Trainer) -> None:
+    """Sum gradients over processes in float32, whatever type the passes compute in."""
+    plugin: Any = getattr(trainer.accelerator.state, "fsdp_plugin", None)
+    policy: Any = getattr(plugin, "mixed_precision_policy", None)
+    if isinstance(policy, MixedPrecisionPolicy):
+        plugin.mixed_precision_policy = MixedPrecisionPolicy(
+            param_dtype=policy.param_dtype,
+            reduce_dtype=torch.float32,
+            output_dtype=policy.output_dtype,
+        )

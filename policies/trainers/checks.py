@@ -35,9 +35,6 @@ from .training_fit import TrainingFit
 ALLOCATED = "SLURM_JOB_NUM_NODES"
 """The variable with the number of nodes of the allocation."""
 
-FLOAT32, BFLOAT16 = 4, 2
-"""Bytes of a number."""
-
 CHECKPOINTED = {"adamw": 12, "adamw_8bit": 6}
 """A checkpoint's bytes for each trained weight: itself and its moments, four bytes each or one.
 
@@ -60,29 +57,23 @@ def require_training_places(training: TrainingConfig, methods: Iterable[str]) ->
         raise ConfigError(f"training.{message}")
 
 
-def _launcher_faults(training: TrainingConfig) -> Iterator[str]:
-    if training.launcher == "ray" and not find_spec("ray"):
+def _impossible_places(training: TrainingConfig, methods: Iterable[str]) -> Iterator[str]:
+    nodes, launcher = training.nodes, training.launcher
+    if launcher == "ray" and not find_spec("ray"):
         yield f"launcher=ray: ray is not installed: {pip_install('ray')}"
-    if training.launcher != "srun":
-        return
-    if "SLURM_JOB_ID" not in os.environ:
+    if launcher == "srun" and "SLURM_JOB_ID" not in os.environ:
         yield (
             "launcher=srun: this is no Slurm allocation (SLURM_JOB_ID is not set); start the run "
             "in one, as `lpfloop launch slurm` does"
         )
-    if shutil.which("srun") is None:
+    if launcher == "srun" and shutil.which("srun") is None:
         yield "launcher=srun: there is no `srun` on the PATH; load Slurm's module"
     allocated = int(os.environ.get(ALLOCATED, "1"))
-    if training.nodes > allocated:
+    if launcher == "srun" and nodes > allocated:
         yield (
-            f"launcher=srun: training.nodes={training.nodes}, and this allocation has {allocated} "
+            f"launcher=srun: training.nodes={nodes}, and this allocation has {allocated} "
             f"({ALLOCATED}); ask for more (sbatch --nodes), or lower it"
         )
-
-
-def _impossible_places(training: TrainingConfig, methods: Iterable[str]) -> Iterator[str]:
-    yield from _launcher_faults(training)
-    nodes, launcher = training.nodes, training.launcher
     if training.processes != "auto" and training.processes % nodes:
         yield (
             f"processes={training.processes} are those of all nodes together, and training.nodes="
@@ -190,7 +181,7 @@ def refuse_missing_layers(fit: TrainingFit, model: Path) -> None:
     targets = fit.lora.targets
     if not fit.adapts or isinstance(targets, str):
         return
-    layers = linear_layers(model)
+    layers = _linear_layers(model)
     for target in targets:
         if not any(_is_named(layer, (target,)) for layer in layers):
             names = sorted({layer.rpartition(".")[2] for layer in layers})
@@ -201,12 +192,12 @@ def refuse_missing_layers(fit: TrainingFit, model: Path) -> None:
             )
 
 
-def linear_layers(model: Path) -> dict[str, tuple[int, int]]:
-    """Return the shape of each linear layer of a model's blocks, by their files' headers."""
+def _linear_layers(model: Path) -> dict[str, tuple[int, ...]]:
+    """Return the shape of each linear layer of a model's blocks."""
     return {
-        name.removesuffix(".weight"): (entry["shape"][0], entry["shape"][1])
-        for name, entry in tensor_headers(model).items()
-        if name.endswith(".weight") and len(entry["shape"]) == MATRIX and BLOCK.search(name)
+        name.removesuffix(".weight"): shape
+        for name, shape in _tensor_shapes(model).items()
+        if name.endswith(".weight") and len(shape) == MATRIX and BLOCK.search(name)
     }
 
 
@@ -215,7 +206,7 @@ def adapter_parameters(fit: TrainingFit, model: Path) -> int:
     targets = fit.lora.targets
     return fit.lora.r and sum(
         fit.lora.r * sum(shape)
-        for layer, shape in linear_layers(model).items()
+        for layer, shape in _linear_layers(model).items()
         if isinstance(targets, str) or _is_named(layer, targets)
     )
 
@@ -267,35 +258,34 @@ def training_bytes(
         trained += trained if fit.adapts else parameters(value)
     # Each step but the last may end in one; a new one is complete before an old one is removed.
     checkpoints = min(max(0, steps - 1), KEPT + 1)
-    copies = parameters(model) * published_bytes(fit) if read else 0
+    copies = parameters(model) * _published_bytes(fit) if read else 0
     states = CHECKPOINTED[fit.optimizer] * trained * checkpoints
     return model_bytes(fit, model) + copies + states
 
 
 def model_bytes(fit: TrainingFit, model: Path) -> int:
-    """Return the bytes of a published model with its adapters."""
-    return parameters(model) * published_bytes(fit) + FLOAT32 * adapter_parameters(fit, model)
+    """Return the bytes of a published model with its adapters, in float32."""
+    return parameters(model) * _published_bytes(fit) + 4 * adapter_parameters(fit, model)
 
 
-def published_bytes(fit: TrainingFit) -> int:
+def _published_bytes(fit: TrainingFit) -> int:
     """Return the most bytes that a weight takes during publication.
 
     Weights that were all trained are saved in float32 and, if they are published in fewer bits,
     once more rounded. Those with adapters merged into them are saved once.
     """
-    rounded = BFLOAT16 if fit.publish in ("bfloat16", "float16") else 0
-    return (rounded or FLOAT32) if fit.adapts else FLOAT32 + rounded
+    rounded = 2 if fit.publish in ("bfloat16", "float16") else 0
+    return (rounded or 4) if fit.adapts else 4 + rounded
 
 
 def parameters(model: Path) -> int:
     """Return the number of weights in a folder of safetensors files, by their headers."""
-    return sum(math.prod(entry["shape"]) for entry in tensor_headers(model).values())
+    return sum(math.prod(shape) for shape in _tensor_shapes(model).values())
 
 
-def tensor_headers(model: Path) -> dict[str, Mapping[str, list[int]]]:
-    """Return the header of each tensor of a model."""
+def _tensor_shapes(model: Path) -> dict[str, tuple[int, ...]]:
     return {
-        name: entry
+        name: tuple(entry["shape"])
         for path in weight_files(model)
         for name, entry in header(path).items()
         if name != "__metadata__"

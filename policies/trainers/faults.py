@@ -49,12 +49,12 @@ def read_fault(
     refusal = next((line for line in lines if line.startswith(REFUSED)), None)
     if refusal is not None:
         return TrainingError("refused", f"{refusal.removeprefix(REFUSED)}; log: {log}")
-    name, where = killed_by(code, lines), place(job)
+    name, where = _killed_by(code, lines), place(job)
     if name:
         hint = " (out of memory?)" if name == "SIGKILL" else ""
         message = f"the trainer was killed by {name}{hint} {where}; log: {log}"
         return TrainingError("killed", message)
-    last = last_meaningful(lines)
+    last = _last_meaningful(lines)
     if FINAL.match(last) and not PASSING.search(last) and not began:
         message = f"the trainer cannot train {job.model} as configured: {last}; log: {log}"
         return TrainingError("refused", message)
@@ -83,7 +83,7 @@ def place(job: TrainJob) -> str:
     return f"after step {steps[-1].step} of {steps[-1].max_steps}"
 
 
-def killed_by(code: int, lines: list[str]) -> str | None:
+def _killed_by(code: int, lines: list[str]) -> str | None:
     """Return the name of the signal that ended the launcher, or by the log the worker."""
     if code < 0:
         return signal.Signals(-code).name
@@ -91,7 +91,7 @@ def killed_by(code: int, lines: list[str]) -> str | None:
     return (matches[0][1] or matches[0][2]) if matches else None
 
 
-def last_meaningful(lines: list[str]) -> str:
+def _last_meaningful(lines: list[str]) -> str:
     """Return the log's last line about the child's failure, not the launcher's."""
     bare = [line for line in (RANK.sub("", line) for line in lines) if line]
     own = [line for line in bare if not LAUNCHER_TALK.search(line)] or bare

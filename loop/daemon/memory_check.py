@@ -281,7 +281,7 @@ class MemoryStages:
         """Yield each stage's name, its sections of the configuration, and how it is computed."""
         engines: dict[str, list[NeededRole]] = {}
         for role in self.roles:
-            if role.engine is not None and self._kind(role) in (VLLM, TRANSFORMERS):
+            if self._is_here(role) and role.engine is not None:
                 key = f"{located(role.model)} {role.engine.model_dump_json()}"
                 engines.setdefault(key, []).append(role)
         for first, *others in engines.values():
@@ -289,7 +289,8 @@ class MemoryStages:
             stage = f"{', '.join(names)} answers ({self._kind(first)})"
             sections = tuple(filter(None, map(engine_section, names)))
             yield stage, sections, lambda s=stage, r=first: self._engine(s, r)
-        if any(r.name == REWARD and not names_function(r.model) for r in self.roles):
+        scored = any(r.name == REWARD and not names_function(r.model) for r in self.roles)
+        if scored and _copies(self.config.reward) is not None:
             yield SCORES, (REWARD,), self._scoring
         for method in self.methods:
             sections = (f"training.{method}",)
@@ -326,10 +327,15 @@ class MemoryStages:
             return ""
         return engine_kind(located(role.model), role.engine)
 
+    def _is_here(self, role: NeededRole) -> bool:
+        """Whether a role's engine takes memory of this machine."""
+        here = self._kind(role) in (VLLM, TRANSFORMERS)
+        return here and role.engine is not None and _copies(role.engine) is not None
+
     def _engine(self, stage: str, role: NeededRole) -> Iterator[StageMemory]:
         """Yield an engine's stage; on a CPU vLLM's cache has a separate size, and a stage."""
         engine = role.engine or EngineConfig()
-        copies = _copies(engine)
+        copies = _copies(engine) or 1
         shape = self.shapes(Path(located(role.model)))
         if role.name == "policy" and {*self.methods} - {"reward"}:
             # From the second iteration on it is as the training here publishes it.
@@ -384,7 +390,7 @@ class MemoryStages:
 
     def _scoring(self) -> Iterator[StageMemory]:
         reward, on_gpu = self.config.reward, self.have.on_gpu
-        copies = _copies(reward)
+        copies = _copies(reward) or 1
         shape = self.shapes(Path(located(reward.model, "reward")))
         length = min(reward.max_length, shape.context or reward.max_length)
         number = self._reward_number(shape)
@@ -413,12 +419,25 @@ class MemoryStages:
     def _trained(
         self, method: Method, gradient_checkpointing: Literal["always", "never"]
     ) -> Iterator[StageMemory]:
-        """Yield the stages of a training that recomputes activations or does not."""
+        """Yield the stages of a training that recomputes activations or does not.
+
+        Online methods do not divide adapters. An online method's first reference is the base model
+        below the adapters, if there are any. DPO and KTO compute it with the trained model before
+        they begin, unless it is divided.
+        """
         config, settings = self.config, self._settings(method)
+        training, online = config.training, method in ONLINE
         shape = self.shapes(Path(located(config.policy.model)))
         start = self._reward_start(shape) if method == "reward" else shape
-        processes, divided = self._processes(settings), self._is_divided(method)
-        reward = self._reward(shape) if method in ONLINE else None
+        processes = self._processes(settings)
+        divided = training.sharding != "none"
+        later = config.iterations > 1 and training.reference == "initial"
+        if online:
+            divided &= not training.lora.r and processes > 1
+            reference = later or training.lora.r == 0
+        else:
+            reference = method in ("dpo", "kto") and (later or divided)
+        reward = self._reward(shape) if online else None
         work = Workload(
             method=method,
             rows=settings.micro_batch_size,
@@ -428,7 +447,7 @@ class MemoryStages:
             divided=divided,
             on_gpu=self.have.on_gpu,
             fit=replace(placed_fit(config), gradient_checkpointing=gradient_checkpointing),
-            reference=self._has_reference(method, divided=divided),
+            reference=reference,
             answer=config.policy.sampling.max_tokens,
             reward_number=0 if reward is None else self._reward_number(reward),
         )
@@ -439,26 +458,6 @@ class MemoryStages:
             terms += beside
         note = "activations are recomputed" if gradient_checkpointing == "always" else ""
         yield replace(self._on_trainer(stage, terms, processes), note=note)
-
-    def _has_reference(self, method: Method, *, divided: bool) -> bool:
-        """Whether a training loads a second, frozen model.
-
-        An online method's first reference is the base model below the adapters, if there are any.
-        DPO and KTO compute it with the trained model before they begin, unless it is divided.
-        """
-        training = self.config.training
-        later = self.config.iterations > 1 and training.reference == "initial"
-        if method in ONLINE:
-            return later or training.lora.r == 0
-        return method in ("dpo", "kto") and (later or divided)
-
-    def _is_divided(self, method: Method) -> bool:
-        """Whether FSDP2 divides a training; online methods do not divide adapters."""
-        training = self.config.training
-        if method in ONLINE:
-            several = self._processes(self._settings(method)) > 1
-            return training.sharding != "none" and not training.lora.r and several
-        return training.sharding != "none"
 
     def _beside(
         self, method: Method, settings: OnlineSettings, shape: ModelShape, processes: int
@@ -502,11 +501,7 @@ class MemoryStages:
         recipe = self.config.recipe
         if not (isinstance(recipe, Grouped) and recipe.rewards.critic):
             return None
-        local = (role for role in self.roles if self._kind(role) in (VLLM, TRANSFORMERS))
-        return next(
-            (r for r in local if r.name == CRITIC and r.engine and _here(r.engine) is not None),
-            None,
-        )
+        return next((r for r in self.roles if r.name == CRITIC and self._is_here(r)), None)
 
     def _reward(self, shape: ModelShape) -> ModelShape | None:
         """Return the reward model that an online method scores by, if it is a model."""
@@ -585,21 +580,9 @@ def _with_room(
     )
 
 
-def _here(part: EngineConfig | RewardConfig) -> AutoCount | None:
+def _copies(part: EngineConfig | RewardConfig) -> AutoCount | None:
     """Return how many replicas of a model share this machine; None if it is elsewhere."""
     return part.replicas if part.place == "local" else None
-
-
-def _copies(part: EngineConfig | RewardConfig) -> AutoCount:
-    """Return how many replicas of a model share this machine.
-
-    Raises:
-        UnknownShapeError: if all are on other machines.
-    """
-    found = _here(part)
-    if found is None:
-        raise UnknownShapeError("its workers are on other machines, whose memory is not known here")
-    return found
 
 
 # Remedies

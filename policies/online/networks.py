@@ -202,7 +202,6 @@ def gathered(
 
     They are gathered, converted and moved to main memory one by one, because a GPU has no room
     for a second model. The other processes of a sharded model get an empty result.
-    model. The other processes of a sharded model get nothing.
     """
     found, is_first = dict[str, Tensor](), Ranks().is_first
     for name, value in untied(model, state).items():

@@ -53,16 +53,11 @@ MOST_IDLE = 3
 OWN_COLUMNS = ("value", "advantage_mean", "advantage_std", "quantile")
 """The columns of a rollout's row that only some methods fill."""
 
+StepOutcome = tuple[StepRows, Mapping[str, float]]
+"""A step's rows and metrics."""
+
 Lesson = tuple[int, ...]
 """The indices of the answers that are learned together: one, or a pair, the better one first."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StepOutcome:
-    """A step's result: its rows, and its metrics, `loss` among them."""
-
-    rows: StepRows
-    metrics: Mapping[str, float]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -212,7 +207,7 @@ class OnlineTrainer(ABC, Generic[Learned]):
     # The step
 
     def step(self, number: int, clock: Clock) -> StepOutcome:
-        """Make one step; `number` counts from 1.
+        """Make one step, and return its rows and its metrics; `number` counts from 1.
 
         Raises:
             TrainingError: of kind `refused`, after `MOST_IDLE` steps in a row that learned nothing.
@@ -226,8 +221,15 @@ class OnlineTrainer(ABC, Generic[Learned]):
                 learned = self.advantages(measured)
             with clock.spent_on("optimisation"):
                 losses = self.optimise(number, learned)
-            described = describe_measured(measured)
-            metrics = {**losses, **described, **learned.metrics, "logprob_gap": gap}
+            metrics = {
+                **losses,
+                **describe(drawn),
+                "score": statistics.fmean(r.score for r in drawn if r.score is not None),
+                "kl": float(measured.kl.sum(dim=1).mean()),
+                "entropy": float(numerics.masked_mean(measured.entropy, measured.mask)),
+                **learned.metrics,
+                "logprob_gap": gap,
+            }
         else:
             metrics = self.idle(number, drawn)
         return self.outcome(number, drawn, metrics, learned)
@@ -241,7 +243,7 @@ class OnlineTrainer(ABC, Generic[Learned]):
     ) -> StepOutcome:
         """Return a step's result; for a step without prompts, only the count of those left out."""
         metrics = {**metrics, **self.environment.left_out}
-        return StepOutcome(rows=self.rows(number, drawn, metrics, learned), metrics=metrics)
+        return self.rows(number, drawn, metrics, learned), metrics
 
     def idle(self, number: int, drawn: Sequence[ScoredRollout]) -> dict[str, float]:
         """Return the metrics of a step that learns nothing, because too few answers have a reward.
@@ -435,17 +437,6 @@ def rollout_rows(iteration: int, learned: Lessons) -> list[Rollout]:
             zip(measured.rollouts, sums, strict=True)
         )
     ]
-
-
-def describe_measured(measured: Measurements) -> dict[str, float]:
-    """Return the metrics of a step's answers, without the method's own."""
-    scores = [r.score for r in measured.drawn if r.score is not None]
-    return {
-        **describe(measured.drawn),
-        "score": statistics.fmean(scores),
-        "kl": float(measured.kl.sum(dim=1).mean()),
-        "entropy": float(numerics.masked_mean(measured.entropy, measured.mask)),
-    }
 
 
 def reward_metrics(

@@ -244,17 +244,17 @@ class OnlineTraining:
         if number <= environment.learning_steps:
             with clock.spent_on("weights"):
                 environment.refresh(self.trainer.networks)
-            outcome = self.trainer.step(number, clock)
+            rows, metrics = self.trainer.step(number, clock)
         else:
-            outcome = self.trainer.outcome(number)
-        for name, value in outcome.metrics.items():
+            rows, metrics = self.trainer.outcome(number)
+        for name, value in metrics.items():
             if not math.isfinite(value):
                 raise TrainingError("diverged", f"{name} was not finite at step {number}")
-        self.history.append(outcome.metrics)
+        self.history.append(metrics)
         if due:
             self.save_step(number)
         if self.ranks.is_first:
-            write_step(job.output, number, outcome.rows)
+            write_step(job.output, number, rows)
             reach("trainer.step.written")
             self.report(clock)
 

@@ -4,7 +4,6 @@
 An optimizer step adds beta times the mean negative log-likelihood, over the answers' tokens, of a
 batch of the supervised set D_S. The paper has the sum over D_S; with the mean, beta does not depend
 on the sizes of set and answers. The seed decides the orders in which batches pass through D_S, so a
-on the sizes of set and answers. The seed decides the orders in which batches pass through D_S, so a
 step's batch is a function of its number, and a resumed training needs no stored position.
 """
 

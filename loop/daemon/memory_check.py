@@ -95,7 +95,8 @@ class StageMemory:
 
     `has_bytes` is the memory that the stage may use: the device's, or the share that a setting
     gives it. `note` is printed after the terms. `sections` are the parts of the configuration that
-    change the stage. `context` is an engine's, in tokens, and `fitting` the longest that fits.
+    change the stage. `fitting` is the longest context that fits, in tokens, if it is shorter than
+    the engine's.
     """
 
     stage: str
@@ -105,7 +106,6 @@ class StageMemory:
     unknown: str = ""
     note: str = ""
     sections: tuple[str, ...] = ()
-    context: int = 0
     fitting: int = 0
     remedies: tuple[Remedy, ...] = ()
 
@@ -294,7 +294,8 @@ class MemoryStages:
             yield SCORES, (REWARD,), self._scoring
         for method in self.methods:
             sections = (f"training.{method}",)
-            yield f"{TRAINS} {method}", sections, lambda m=method: self._training(m)
+            stage = f"{TRAINS} {method}"
+            yield stage, sections, lambda m=method: self._training(m, recomputed=self.recomputes(m))
         if {*self.methods} - {"reward"}:
             yield CANARY, (), self._canary
 
@@ -314,7 +315,7 @@ class MemoryStages:
         if setting != "auto":
             return setting == "always"
         try:
-            kept = [*self._trained(method, "never")]
+            kept = [*self._training(method, recomputed=False)]
         except UnknownShapeError:
             return True
         return any(s.verdict != "fits" for s in kept if s.stage == f"{TRAINS} {method}")
@@ -344,8 +345,7 @@ class MemoryStages:
         inference = self._inference(role, shape)
         if self._kind(role) == TRANSFORMERS:
             terms = self._drawing(shape, inference, self.config.prompts.chunk)
-            found = self._on_device(stage, terms, engine.devices, copies)
-            yield replace(found, context=inference.context)
+            yield self._on_device(stage, terms, engine.devices, copies)
         elif self.have.on_gpu:
             share = engine.memory_utilization
             yield self._vllm(stage, shape, inference, engine.devices, share)
@@ -413,13 +413,8 @@ class MemoryStages:
 
     # trainings
 
-    def _training(self, method: Method) -> Iterator[StageMemory]:
-        yield from self._trained(method, "always" if self.recomputes(method) else "never")
-
-    def _trained(
-        self, method: Method, gradient_checkpointing: Literal["always", "never"]
-    ) -> Iterator[StageMemory]:
-        """Yield the stages of a training that recomputes activations or does not.
+    def _training(self, method: Method, *, recomputed: bool) -> Iterator[StageMemory]:
+        """Yield the stages of a training whose activations are `recomputed`, or kept.
 
         Online methods do not divide adapters. An online method's first reference is the base model
         below the adapters, if there are any. DPO and KTO compute it with the trained model before
@@ -438,6 +433,7 @@ class MemoryStages:
         else:
             reference = method in ("dpo", "kto") and (later or divided)
         reward = self._reward(shape) if online else None
+        again = "always" if recomputed else "never"
         work = Workload(
             method=method,
             rows=settings.micro_batch_size,
@@ -446,7 +442,7 @@ class MemoryStages:
             processes=processes,
             divided=divided,
             on_gpu=self.have.on_gpu,
-            fit=replace(placed_fit(config), gradient_checkpointing=gradient_checkpointing),
+            fit=replace(placed_fit(config), gradient_checkpointing=again),
             reference=reference,
             answer=config.policy.sampling.max_tokens,
             reward_number=0 if reward is None else self._reward_number(reward),
@@ -456,7 +452,7 @@ class MemoryStages:
             beside, others = self._beside(method, settings, shape, processes)
             yield from others
             terms += beside
-        note = "activations are recomputed" if gradient_checkpointing == "always" else ""
+        note = "activations are recomputed" if recomputed else ""
         yield replace(self._on_trainer(stage, terms, processes), note=note)
 
     def _beside(
@@ -572,12 +568,9 @@ def _with_room(
     """Return vLLM's stage with how many requests, and which context, fit into `room` bytes."""
     context, room = inference.context, max(0, room)
     requests = room / inference.cache(shape, context)
-    return replace(
-        stage,
-        note=f"{requests:.0f} requests of {context} tokens at once",
-        context=context,
-        fitting=room // inference.cache(shape, BLOCK) * BLOCK,
-    )
+    longest = room // inference.cache(shape, BLOCK) * BLOCK
+    note = f"{requests:.0f} requests of {context} tokens at once"
+    return replace(stage, note=note, fitting=longest if longest < context else 0)
 
 
 def _copies(part: EngineConfig | RewardConfig) -> AutoCount | None:
@@ -633,7 +626,7 @@ def _candidates(stage: StageMemory, config: RunConfig, have: Devices) -> Iterato
 def _engine_candidates(
     stage: StageMemory, engine: EngineConfig, have: Devices
 ) -> Iterator[tuple[str, Any]]:
-    if SHORTEST <= stage.fitting < stage.context:
+    if stage.fitting >= SHORTEST:
         yield "max_model_len", stage.fitting
     if not have.on_gpu:
         yield "kv_cache_gib", max(engine.kv_cache_gib, -(-stage.most_bytes // GIB))

@@ -54,6 +54,7 @@ def costs_in(lake: Path, config: RunConfig) -> CallCosts:
     A run that cannot be read, as one of an older lpfloop, is skipped.
     """
     found: dict[str, CallCost] = {}
+    own = [config.policy.model, config.critic.model]
     names = reversed(run_names(lake)[-EARLIER:]) if lake.is_dir() else ()
     for name in names:
         try:
@@ -61,16 +62,12 @@ def costs_in(lake: Path, config: RunConfig) -> CallCosts:
         except (JournalError, DamagedJournalError):
             continue
         try:
-            if _models(json.loads(reader.meta("config") or "{}")) == _models(_own(config)):
+            if _models(json.loads(reader.meta("config") or "{}")) == own:
                 for stage, cost in _measured(reader):
                     found.setdefault(stage, cost)
         finally:
             reader.close()
     return found
-
-
-def _own(config: RunConfig) -> Mapping[str, Any]:
-    return config.model_dump(mode="json", include={"policy": {"model"}, "critic": {"model"}})
 
 
 def _models(config: Mapping[str, Any]) -> list[Json]:

@@ -58,7 +58,7 @@ def with_reuse(
         except (ConfigError, InputError, RehearsalError):
             return replace(plan, fork=parent)
         same = _same_stages(rehearsal, rehearsed)
-        last = max(stage.notes.iteration for stage in rehearsal.stages)
+        last = max(stage.iteration for stage in rehearsal.stages)
         left = _left(plan, same, _done(reader), last)
         return replace(plan, fork=parent, stages=tuple(left))
 

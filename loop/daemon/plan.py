@@ -31,9 +31,8 @@ from .call_costs import CallCosts
 from .iterations import PROMPTS_A_PART
 from .prompt_sample import PromptSample
 from .rehearsal import Rehearsal
-from .rehearsed_run import RehearsedStage
 from .run_request import VERIFIER
-from .stand_ins import LETTERS_A_TOKEN, StageNotes
+from .stand_ins import LETTERS_A_TOKEN, RehearsedStage
 
 STEP_STAGE = re.compile(r":step-([0-9]+):")
 """The part of an eval set stage's label for a policy that was published at a step of a training."""
@@ -192,7 +191,7 @@ def plan_of(
     once = list(_each_step(config, [scaling.stage(stage) for stage in rehearsal.stages]))
     last = config.iterations if rehearsal.ends is None else max(s.iteration for s in once)
     stages = list(_turned(once, last))
-    jobs = [s.notes.job for s in rehearsal.stages if s.notes.job is not None]
+    jobs = [s.job for s in rehearsal.stages if s.job is not None]
     return Plan(
         recipe=config.recipe.name,
         iterations=config.iterations,
@@ -261,24 +260,24 @@ class _Scaling:
     costs: CallCosts
 
     def stage(self, stage: RehearsedStage) -> PlannedStage:
-        notes, scale = stage.notes, stage.scale
-        rows = round(notes.rows * scale)
-        online = _online(self.config, notes)
+        scale = stage.group.scale
+        rows = round(stage.rows * scale)
+        online = _online(self.config, stage)
         units = self._units(stage) if online is None else planned_steps(rows, online)
         answers = None if online is None else units * online.rollouts
         asked = [
             (a, scale if answers is None else answers / max(1, a.calls))
-            for a in notes.asked.values()
+            for a in stage.asked.values()
         ]
         money = Prices.of(self.config).money
         planned = PlannedStage(
-            iteration=notes.iteration,
-            stage=notes.stage,
+            iteration=stage.iteration,
+            stage=stage.stage,
             units=units,
             model=", ".join(dict.fromkeys(a.served.name for a, _ in asked)),
             calls=round(sum(times * a.calls for a, times in asked)),
             judge_calls=round(
-                sum(times * a.calls for a, times in asked if notes.judge or a.judges)
+                sum(times * a.calls for a, times in asked if stage.judge or a.judges)
             ),
             prompt_tokens=round(sum(times * a.prompt_tokens for a, times in asked)),
             tokens=round(sum(times * a.tokens for a, times in asked)),
@@ -288,27 +287,27 @@ class _Scaling:
                 times * money(a.served, prompt_tokens=a.prompt_tokens, tokens=a.tokens)
                 for a, times in asked
             ),
-            scored=round(notes.scored * scale),
+            scored=round(stage.scored * scale),
             rows=rows,
-            steps=self._steps(notes, rows),
+            steps=self._steps(stage, rows),
         )
         return replace(planned, seconds=self._seconds(planned))
 
     def _units(self, stage: RehearsedStage) -> int:
-        if stage.notes.stage == "prompts":
+        if stage.stage == "prompts":
             return math.ceil(self.prompts / PROMPTS_A_PART)
         if not stage.by_chunk:
-            return stage.notes.units
+            return stage.units
         return math.ceil(stage.group.total / self.config.prompts.chunk)
 
-    def _steps(self, notes: StageNotes, rows: int) -> int:
+    def _steps(self, stage: RehearsedStage, rows: int) -> int:
         """Return the optimizer steps of a training on rows, or the steps of an online one."""
-        online = _online(self.config, notes)
+        online = _online(self.config, stage)
         if online is not None:
             return planned_steps(rows, online)
-        if notes.job is None or notes.job.online is not None:
+        if stage.job is None or stage.job.online is not None:
             return 0
-        settings = notes.job.settings
+        settings = stage.job.settings
         return math.ceil(math.ceil(rows / settings.batch_size) * settings.epochs)
 
     def _seconds(self, planned: PlannedStage) -> float | None:
@@ -318,17 +317,17 @@ class _Scaling:
         return known.seconds * (planned.calls or planned.steps or planned.scored)
 
 
-def _online(config: RunConfig, notes: StageNotes) -> OnlineSettings | None:
+def _online(config: RunConfig, stage: RehearsedStage) -> OnlineSettings | None:
     """Return the settings of a training that samples, in the stage of its steps."""
-    if notes.job is None or notes.job.method != notes.stage:
+    if stage.job is None or stage.job.method != stage.stage:
         return None
-    return getattr(config.training, notes.stage) if notes.stage in ONLINE else None
+    return getattr(config.training, stage.stage) if stage.stage in ONLINE else None
 
 
 def _unpriced(rehearsal: Rehearsal) -> list[str]:
     """Return the models elsewhere that are called and lack a price."""
     prices = Prices.of(rehearsal.config)
-    asked = [a.served for stage in rehearsal.stages for a in stage.notes.asked.values()]
+    asked = [a.served for stage in rehearsal.stages for a in stage.asked.values()]
     return sorted({served.name for served in asked if prices.is_missing(served)})
 
 

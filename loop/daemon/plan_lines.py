@@ -1,13 +1,12 @@
 """A plan as lines of at most 80 columns: all of it, or the few that a run begins with."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from itertools import pairwise
 
 from ..data.durations import duration
 from ..data.sanitize import visible
-from ..data.splits import DEV, HELD_OUT, PARTS, TRAIN, eval_set_of, is_measured_on
-from .plan import Plan, PlannedRole, PlannedStage
-from .prompt_sample import REST
+from ..data.splits import DEV, HELD_OUT, TRAIN, eval_set_of, is_measured_on
+from .plan import Plan
 from .run_request import VERIFIER
 
 WIDTH = 80
@@ -20,29 +19,20 @@ NAMED = 34
 
 def plan_lines(plan: Plan) -> list[str]:
     """Return a whole plan, each stage on one line."""
-    lines = [*head_lines(plan), *_table(plan, plan.stages), *total_lines(plan), *_more(plan)]
-    return [visible(line) for line in lines]
+    ends = () if plan.ends is None else (f"as it was rehearsed, it ends there: {plan.ends}",)
+    lines = [*_table(plan), *_totals(plan), *_alike(plan), *_reused(plan), *ends]
+    for section in plan.sections:
+        lines += [f"{section.title}:", *(f"  {line}" for line in section.lines)]
+    return [*head_lines(plan), *map(visible, lines)]
 
 
-def opening_lines(plan: Plan, run: str, sizes: Mapping[str, int]) -> list[str]:
-    """Return the few lines that a run begins with; `sizes` are the parameters of models by role."""
-    turns = f"{plan.iterations} iteration{'' if plan.iterations == 1 else 's'}"
-    lines = [f"run {run}: recipe {plan.recipe}, {turns}, seed {plan.seed}"]
-    models: dict[tuple[str, str, int], list[str]] = {}
-    for role in plan.roles:
-        models.setdefault((role.model, role.engine, sizes.get(role.role, 0)), []).append(role.role)
-    for (model, engine, size), roles in models.items():
-        more = (engine, f"{short(size)} parameters" if size else "")
-        told = ", ".join((_cut_name(model), *filter(None, more)))
-        lines.append(f"  {', '.join(roles):<14}  {told}")
-    counts = {split: sum(plan.prompts.get(split, {}).values()) for split in PURPOSES}
-    splits = f"{counts[TRAIN]:,} train, {counts[DEV]:,} dev, {counts[HELD_OUT]:,} test"
-    lines.append(f"  {'prompts':<14}  {splits}; {_taken(plan)}")
-    lines.append(f"  {'estimate':<14}  {estimate(plan)}")
+def opening_lines(plan: Plan, run: str) -> list[str]:
+    """Return the few lines that a run begins with."""
+    lines = [f"run {run}: recipe {_title(plan)}", *head_lines(plan)[1:]]
+    lines.append(f"  estimate  {estimate(plan)}")
     if plan.ends is not None:
-        lines.append(f"  {'ends early':<14}  {plan.ends}")
-    lines += [line.strip() for line in _reused(plan)]
-    return [visible(line) for line in lines]
+        lines.append(f"  ends early: {plan.ends}")
+    return [visible(line) for line in (*lines, *_reused(plan))]
 
 
 def estimate(plan: Plan) -> str:
@@ -52,64 +42,22 @@ def estimate(plan: Plan) -> str:
     parts = [f"{short(plan.total('calls'))} calls", f"{tokens} of answers"]
     if money:
         parts.append(f"money {money:,.2f}" + ("" if plan.measured else " at most"))
-    parts.append(f"{_bytes(plan.disk.rows + plan.disk.models)} of disk")
+    parts.append(f"{short(plan.disk.rows + plan.disk.models)}B of disk")
     parts.append("time not known yet" if hours is None else f"about {duration(3600 * hours)}")
     return ", ".join(parts)
 
 
-def _taken(plan: Plan) -> str:
-    """Return how many prompts an iteration learns from, and how many its policy is evaluated on."""
-    learned = sum(plan.groups[name] for name in (*PARTS, REST))
-    measured = sum(n for name, n in plan.groups.items() if is_measured_on(name, HELD_OUT))
-    deciding = plan.groups.get(DEV, 0)
-    return f"an iteration takes {learned:,}, {deciding:,} and {measured:,}"
-
-
 def head_lines(plan: Plan) -> list[str]:
     """Return who plays which role, and which prompts there are."""
-    turns = f"{plan.iterations} iteration{'' if plan.iterations == 1 else 's'}"
-    roles = [_role(role) for role in plan.roles]
+    lines = [f"plan: {_title(plan)}"]
+    for role in plan.roles:
+        engine = f" ({role.engine})" if role.engine else ""
+        asked_by = ", ".join(role.asked_by)
+        lines.append(_cut(f"  {role.role:<9} {_cut_name(role.model)}{engine}: {asked_by}"))
     asked = {role.role for role in plan.roles}
     unasked = {"reward"} - asked if VERIFIER in asked else {"critic", "reward"} - asked
-    roles += [f"  {name:<9} none" for name in sorted(unasked)]
-    lines = [f"plan: {plan.recipe}, {turns}, seed {plan.seed}", *roles, *_prompts(plan)]
-    return [visible(line) for line in lines]
-
-
-def total_lines(plan: Plan) -> list[str]:
-    """Return the total costs of all stages."""
-    calls, judged = plan.total("calls"), plan.total("judge_calls")
-    asked, drawn, most = (plan.total(n) for n in ("prompt_tokens", "tokens", "most_tokens"))
-    about = f"about {short(drawn)}" if plan.measured else f"at most {short(drawn)}"
-    bound = f" (at most {short(most)})" if plan.measured else ""
-    money = plan.total("money")
-    sure = "about" if plan.measured else "at most"
-    told = f", money {sure} {money:,.2f}" if money else ""
-    disk = plan.disk
-    kept = f"{_bytes(disk.rows)} of rows, {_bytes(disk.models)} of models"
-    hours = plan.hours
-    time = "hours: not known before the first stage ran"
-    return [
-        f"total: {calls:,.0f} calls, {judged:,.0f} of them to judges{told}",
-        f"  tokens: about {short(asked)} of prompts, {about} of answers{bound}",
-        *map(_cut, _money(plan, money)),
-        f"  disk: about {kept}; {_bytes(disk.training)} more while it trains",
-        f"  {time if hours is None else f'hours: about {hours:.1f}, as such stages took before'}",
-    ]
-
-
-def _money(plan: Plan, money: float) -> Iterator[str]:
-    """Yield the costs of each model by purpose, unpriced models, and the limit."""
-    for model, verbs in plan.bills.items():
-        named = model if len(model) <= NAMED else f"…{model[1 - NAMED :]}"
-        each = ", ".join(f"{verb} {cost:,.2f}" for verb, cost in verbs.items())
-        yield f"  money: {named} {sum(verbs.values()):,.2f} ({each})"
-    if plan.unpriced:
-        yield f"  money: no price is known of {', '.join(plan.unpriced)} (prices.models)"
-    limit = plan.money_limit
-    if limit is not None and money > limit:
-        share = f"{limit / money:.0%} of it" if plan.measured else "less than it may cost"
-        yield f"  budget.money: {limit:,.2f} is {share}: the run stops there, and can be resumed"
+    lines += [f"  {name:<9} none" for name in sorted(unasked)]
+    return [visible(line) for line in (*lines, *_prompts(plan))]
 
 
 def short(number: float) -> str:
@@ -121,18 +69,46 @@ def short(number: float) -> str:
     return f"{number:.{digits}f}{UNITS[power]}"
 
 
-def _bytes(count: int) -> str:
-    return f"{short(count)}B"
+def _title(plan: Plan) -> str:
+    turns = f"{plan.iterations} iteration{'' if plan.iterations == 1 else 's'}"
+    return f"{plan.recipe}, {turns}, seed {plan.seed}"
+
+
+def _totals(plan: Plan) -> Iterator[str]:
+    """Yield the total costs of all stages."""
+    calls, judged = plan.total("calls"), plan.total("judge_calls")
+    asked, drawn, most = (plan.total(n) for n in ("prompt_tokens", "tokens", "most_tokens"))
+    sure = "about" if plan.measured else "at most"
+    bound = f" (at most {short(most)})" if plan.measured else ""
+    money, disk, hours = plan.total("money"), plan.disk, plan.hours
+    told = f", money {sure} {money:,.2f}" if money else ""
+    yield f"total: {calls:,.0f} calls, {judged:,.0f} of them to judges{told}"
+    yield f"  tokens: about {short(asked)} of prompts, {sure} {short(drawn)} of answers{bound}"
+    yield from map(_cut, _money(plan, money))
+    kept = f"{short(disk.rows)}B of rows, {short(disk.models)}B of models"
+    yield f"  disk: about {kept}; {short(disk.training)}B more while it trains"
+    time = "not known before the first stage ran"
+    yield f"  hours: {time if hours is None else f'about {hours:.1f}, as such stages took before'}"
+
+
+def _money(plan: Plan, money: float) -> Iterator[str]:
+    """Yield the costs of each model by purpose, unpriced models, and the limit."""
+    for model, verbs in plan.bills.items():
+        each = ", ".join(f"{verb} {cost:,.2f}" for verb, cost in verbs.items())
+        yield f"  money: {_cut_name(model)} {sum(verbs.values()):,.2f} ({each})"
+    if plan.unpriced:
+        yield f"  money: no price is known of {', '.join(plan.unpriced)} (prices.models)"
+    limit = plan.money_limit
+    if limit is not None and money > limit:
+        share = f"{limit / money:.0%} of it" if plan.measured else "less than it may cost"
+        yield f"  budget.money: {limit:,.2f} is {share}: the run stops there, and can be resumed"
 
 
 def _cut_name(model: str) -> str:
     return model if len(model) <= NAMED else f"…{model[1 - NAMED :]}"
 
 
-def _role(role: PlannedRole) -> str:
-    model = _cut_name(role.model)
-    engine = f" ({role.engine})" if role.engine else ""
-    line = f"  {role.role:<9} {model}{engine}: {', '.join(role.asked_by)}"
+def _cut(line: str) -> str:
     return line if len(line) <= WIDTH else f"{line[: WIDTH - 1]}…"
 
 
@@ -146,16 +122,15 @@ def _prompts(plan: Plan) -> Iterator[str]:
         told = f" ({tasks})" if tasks else ""
         yield _cut(f"  prompts   {sum(counts.values()):,} {title}{told}")
     groups = plan.groups
-    shared = sum(groups[name] for name in (*PARTS, REST))
-    dropped = f"; {plan.dropped:,} are left out by prompts.rules" if plan.dropped else ""
-    deciding = groups.get(DEV, 0)  # The plan of an older run lacks this group.
-    decisive = f", deciding {deciding:,}" if deciding else ""
     sets = {name: size for name, size in groups.items() if is_measured_on(name, HELD_OUT)}
+    learned = sum(size for name, size in groups.items() if name != DEV and name not in sets)
     named = {
         eval_set: size for name, size in sets.items() if (eval_set := eval_set_of(name)) is not None
     }
     apart = f" ({_counted(named)})" if named else ""
-    told = f"{shared:,}, evaluation {sum(sets.values()):,}{apart}{decisive}{dropped}"
+    decisive = f", deciding {groups[DEV]:,}" if groups[DEV] else ""
+    dropped = f"; {plan.dropped:,} are left out by prompts.rules" if plan.dropped else ""
+    told = f"{learned:,}, evaluation {sum(sets.values()):,}{apart}{decisive}{dropped}"
     yield _cut(f"  an iteration takes {told}")
     trained = sum(plan.prompts.get(TRAIN, {}).values())
     for rule, count in sorted(plan.left_out.items()):
@@ -166,14 +141,10 @@ def _counted(counts: Mapping[str, int]) -> str:
     return ", ".join(f"{name} {count:,}" for name, count in counts.items())
 
 
-def _cut(line: str) -> str:
-    return line if len(line) <= WIDTH else f"{line[: WIDTH - 1]}…"
-
-
-def _table(plan: Plan, stages: Sequence[PlannedStage]) -> Iterator[str]:
+def _table(plan: Plan) -> Iterator[str]:
     drawn = "answers" if plan.measured else "answers ≤"
     yield f"  {'':<2} {'stage':<30} {'units':>7} {'calls':>8} {'prompts':>8} {drawn:>9} {'rows':>8}"
-    for stage in stages:
+    for stage in plan.stages:
         numbers = (short(stage.prompt_tokens), short(stage.tokens)) if stage.calls else ("", "")
         calls = f"{stage.calls:,}" if stage.calls else ""
         rows = stage.rows or stage.scored
@@ -200,22 +171,11 @@ def _reused(plan: Plan) -> Iterator[str]:
     if plan.fork is None:
         return
     reused = plan.total("reused")
-    if reused:
-        whole = sum(stage.reused == stage.units > 0 for stage in plan.stages)
-        yield (
-            f"  re-uses {reused:,.0f} of {plan.total('units'):,.0f} units of run {plan.fork}, "
-            f"{whole:,} stages whole"
-        )
-    else:
+    if not reused:
         yield f"  no unit of run {plan.fork} is known to be re-used"
-
-
-def _more(plan: Plan) -> Iterator[str]:
-    """Yield the plan's other sections, and where the run would end."""
-    yield from _alike(plan)
-    yield from _reused(plan)
-    if plan.ends is not None:
-        yield f"as it was rehearsed, it ends there: {plan.ends}"
-    for section in plan.sections:
-        yield f"{section.title}:"
-        yield from (f"  {line}" for line in section.lines)
+        return
+    whole = sum(stage.reused == stage.units > 0 for stage in plan.stages)
+    yield (
+        f"  re-uses {reused:,.0f} of {plan.total('units'):,.0f} units of run {plan.fork}, "
+        f"{whole:,} stages whole"
+    )

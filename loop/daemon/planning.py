@@ -1,16 +1,15 @@
 """Planning a run by the costs of calls in earlier runs of its lake; reporting the plan."""
 
-from collections.abc import Mapping, Sequence
-from dataclasses import fields
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from textwrap import wrap
-from typing import Any, cast
+
+from pydantic import TypeAdapter
 
 from ...configs.own_function import names_function
 from ...configs.schema import ConfigError, EngineConfig, RunConfig
 from ...policies.engines.chat_template import require_chat
 from ...policies.engines.engine import EngineError
-from ...policies.trainers.checks import parameters
 from ...policies.workers.identity import check_folder, is_url
 from ...stores.address import run_argument
 from ...stores.journal_reader import Reader
@@ -28,7 +27,7 @@ from .job import Job, require_forkable
 from .loop import required_prompts
 from .memory_check import gib, memory_of
 from .opening import rehearsed, require_settings, required_roles
-from .plan import Plan, PlannedDisk, PlannedRole, PlannedStage, PlanSection, plan_of
+from .plan import Plan, PlanSection, plan_of
 from .plan_lines import estimate, opening_lines, short
 from .rehearsal import Rehearsal, RehearsalError, rehearse
 
@@ -129,16 +128,13 @@ def tell_plan(run: Run, prompts: Sequence[Prompt], rehearsal: Rehearsal | None =
         return
     if any(stage.done for stage in journal.stages()):
         return
-    try:
-        fork = None if run.fork is None else run.fork.parent.folder.name
-        lake = run.store.folder.parent.parent
-        plan = planned(run.config, prompts, lake, fork=fork, rehearsal=rehearsal)
-    except (RehearsalError, ConfigError, EngineError) as error:
-        run.reporter.note(f"no plan could be made: {error}", "warning", code="W-PLAN")
+    fork = None if run.fork is None else run.fork.parent.folder.name
+    lake = run.store.folder.parent.parent
+    plan = _kept(run, lambda: planned(run.config, prompts, lake, fork=fork, rehearsal=rehearsal))
+    if plan is None:
         return
-    run.store.when_there_is_room(lambda: journal.record(PLAN, plan.as_json()))
     log_event("plan", "plan", recipe=plan.recipe, iterations=plan.iterations, **plan.totals)
-    for line in opening_lines(plan, run.name, _sizes(run)):
+    for line in opening_lines(plan, run.name):
         run.reporter.note(line)
     own = run_argument(run.store.folder)
     run.reporter.note(f"  Ctrl-C stops cleanly: `lpfloop resume {own}` continues")
@@ -155,26 +151,27 @@ def tell_refined(run: Run, prompts: Sequence[Prompt]) -> None:
     kept, costs = kept_plan(journal), smoke_costs(journal)
     if kept is None or kept.measured or not costs:
         return
-    try:
+
+    def refined() -> Plan:
         rehearsal = rehearse(run.config, prompts, costs, labels=run.labels)
         rehearsal.require_whole()
-        plan = plan_of(rehearsal, prompts, costs)
+        return plan_of(rehearsal, prompts, costs)
+
+    plan = _kept(run, refined)
+    if plan is not None:
+        text = f"estimate, by the answers of the smoke test: {estimate(plan)}"
+        run.reporter.note(text, "estimate", **plan.totals)
+
+
+def _kept(run: Run, made: Callable[[], Plan]) -> Plan | None:
+    """Keep a run's plan in its journal; report why if it cannot be made."""
+    try:
+        plan = made()
     except (RehearsalError, ConfigError, EngineError) as error:
         run.reporter.note(f"no plan could be made: {error}", "warning", code="W-PLAN")
-        return
-    run.store.when_there_is_room(lambda: journal.record(PLAN, plan.as_json()))
-    text = f"estimate, by the answers of the smoke test: {estimate(plan)}"
-    run.reporter.note(text, "estimate", **plan.totals)
-
-
-def _sizes(run: Run) -> dict[str, int]:
-    """Return how many parameters the models of a run's roles have, if they are in folders here."""
-    sizes = dict[str, int]()
-    for role in needed_roles(run.config, run.seen):
-        place = located(role.model, "reward" if role.engine is None else "policy")
-        if not is_url(place) and not names_function(place) and Path(place).is_dir():
-            sizes[role.name] = parameters(Path(place))
-    return sizes
+        return None
+    run.store.when_there_is_room(lambda: run.store.journal.record(PLAN, plan.as_json()))
+    return plan
 
 
 def _warn_of_memory(run: Run) -> None:
@@ -188,28 +185,7 @@ def _warn_of_memory(run: Run) -> None:
 def kept_plan(journal: Reader) -> Plan | None:
     """Return the plan that a run began with, if any."""
     events = journal.events(PLAN)
-    return _read(cast("dict[str, Any]", events[-1])) if events else None
-
-
-def _read(found: Mapping[str, Any]) -> Plan:
-    known = (field.name for field in fields(Plan))
-    own: dict[str, Any] = {name: found[name] for name in known if name in found}
-    own["roles"] = tuple(_role(role) for role in own["roles"])
-    own["stages"] = tuple(PlannedStage(**stage) for stage in own["stages"])
-    own["disk"] = PlannedDisk(**own["disk"])
-    own["sections"] = tuple(
-        PlanSection(title=s["title"], lines=tuple(s["lines"])) for s in own["sections"]
-    )
-    return Plan(**own)
-
-
-def _role(found: Mapping[str, Any]) -> PlannedRole:
-    return PlannedRole(
-        role=found["role"],
-        model=found["model"],
-        engine=found["engine"],
-        asked_by=tuple(found["asked_by"]),
-    )
+    return TypeAdapter(Plan).validate_python(events[-1]) if events else None
 
 
 def _memory_section(config: RunConfig, seen: Observed) -> PlanSection:

@@ -20,7 +20,7 @@ from ...stores.records import Message
 from ..data.sanitize import visible
 from ..run.models import Served, located
 from .rehearsal import Rehearsal
-from .stand_ins import Asked, Sent, StageNotes
+from .stand_ins import Asked, RehearsedStage, Sent
 
 WIDTH = 80
 INDENT = "  | "
@@ -49,15 +49,15 @@ class ShownTokens:
 
 def stages_of(rehearsal: Rehearsal) -> list[str]:
     """Return the stages of which there is something to show, each once."""
-    notes = (stage.notes for stage in rehearsal.stages)
-    return list(dict.fromkeys(n.stage for n in notes if n.asked or n.row or n.first_scored))
+    shown = (s.stage for s in rehearsal.stages if s.asked or s.row or s.first_scored)
+    return list(dict.fromkeys(shown))
 
 
 def preview_lines(rehearsal: Rehearsal, stage: str | None, count: int) -> Iterator[str]:
     """Yield each stage's requests, or one stage's or verb's, as lines of at most 80 columns."""
     preview = _Preview(config=rehearsal.config)
     shown = set[str]()
-    for notes in (rehearsed.notes for rehearsed in rehearsal.stages):
+    for notes in rehearsal.stages:
         wanted = stage is None or stage in (notes.stage, notes.stage.partition(":")[0])
         if wanted and notes.stage not in shown:
             shown.add(notes.stage)
@@ -77,7 +77,7 @@ class _Preview:
         default_factory=dict[tuple[str, str], ChatTokenizer | None], init=False
     )
 
-    def stage(self, notes: StageNotes, count: int) -> Iterator[str]:
+    def stage(self, notes: RehearsedStage, count: int) -> Iterator[str]:
         """Yield a stage's requests to each of its models, and its training rows."""
         for asked in notes.asked.values():
             for sent in asked.sent[:count]:
@@ -89,7 +89,7 @@ class _Preview:
         if notes.row is not None and notes.job is not None:
             yield from self._row(notes, notes.row)
 
-    def _request(self, notes: StageNotes, asked: Asked, sent: Sent) -> Iterator[str]:
+    def _request(self, notes: RehearsedStage, asked: Asked, sent: Sent) -> Iterator[str]:
         served, sampling = asked.served, sent.sampling
         drawn = f"temperature {sampling.temperature:g}, at most {sampling.max_tokens} tokens"
         yield from textwrap.wrap(f"== {notes.stage} -> {served.name}, {drawn}", WIDTH)
@@ -108,7 +108,7 @@ class _Preview:
         yield from _block(sent.reply if sent.request.example else textwrap.shorten(sent.reply, 70))
         yield ""
 
-    def _row(self, notes: StageNotes, row: Any) -> Iterator[str]:
+    def _row(self, notes: RehearsedStage, row: Any) -> Iterator[str]:
         """Yield a row that a training reads, cut if it is too long, learned tokens marked."""
         job, chat = notes.job, self._chat_at(located(self.config.policy.model))
         if job is None:

@@ -16,12 +16,14 @@ from ...stores.records import Prompt
 from ..data.prompt_rules import Rules
 from ..data.receipts import KEPT, keeps
 from ..data.splits import DEV, HELD_OUT, PARTS, is_measured_on, laid_out, part_of
+from ..run.completers import completers_of
 from ..run.handles import Prompts, chunked
+from ..run.judge_panel import Panels
 from ..stages.select_prompts import Suitable
 from .eval_sets import EvalSets, deciding, ordered
 
-GROUP = 4
-"""The most prompts that represent a group."""
+GROUP, SHARED = 4, 32
+"""The most prompts that represent a group: more if several models share the work on them."""
 WHOLE = 20
 """Runs with so many prompts or fewer, dev and held-out ones included, are rehearsed as they are."""
 CHUNKS = 2
@@ -31,15 +33,11 @@ REST, ALL = "rest", "all"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PromptGroup:
-    """Prompts that serve one purpose: how many there are, and the sample that represents them.
-
-    `every` are all of them, if they are loaded.
-    """
+    """Prompts that serve one purpose: how many there are, and the sample that represents them."""
 
     name: str
     total: int
     sample: tuple[Prompt, ...]
-    every: tuple[Prompt, ...] = ()
 
     @property
     def scale(self) -> float:
@@ -113,7 +111,6 @@ def joined(name: str, groups: Sequence[PromptGroup]) -> PromptGroup:
         name=name,
         total=sum(group.total for group in groups),
         sample=tuple(prompt for group in groups for prompt in group.sample),
-        every=tuple(prompt for group in groups for prompt in group.every),
     )
 
 
@@ -129,23 +126,25 @@ def sampled(config: RunConfig, prompts: Sequence[Prompt], used: Collection[str])
     tested = EvalSets.of(config, prompts)
     groups = {**parts, REST: share[taken:], DEV: deciding(config, prompts), **tested.sets}
     whole = sum(map(len, groups.values())) <= WHOLE
-    size = WHOLE if whole else GROUP
+    size = WHOLE if whole else SHARED if _is_shared(config) else GROUP
     return PromptSample(
         groups={
-            name: PromptGroup(
-                name=name,
-                total=len(group),
-                sample=tuple(spread(group, size)),
-                every=tuple(group),
-            )
+            name: PromptGroup(name=name, total=len(group), sample=tuple(spread(group, size)))
             for name, group in groups.items()
         },
         layout=sizes.layout,
         parts_of=parts_of,
-        chunk=config.prompts.chunk if whole else min(config.prompts.chunk, GROUP // CHUNKS),
+        chunk=config.prompts.chunk if whole else min(config.prompts.chunk, size // CHUNKS),
         train=len(train),
         left_out=Counter(fate for fate in fates if not keeps(fate)),
     )
+
+
+def _is_shared(config: RunConfig) -> bool:
+    """Whether several models complete the prompts, or several annotators compare the answers."""
+    completers, panels = completers_of(config), Panels.of(config)
+    own = [p for p in (panels.training, panels.evaluation) if p is not None]
+    return bool(completers and completers.others) or any(len(p.annotators) > 1 for p in own)
 
 
 def _grouped(

@@ -13,19 +13,12 @@ from ...configs.group_methods import OnlineSettings
 from ...configs.own_function import names_function
 from ...configs.recipes import Pooled, Scheduled
 from ...configs.schema import BudgetConfig, ConfigError, RunConfig
-from ...policies.engines.engine import Request
 from ...policies.trainers.job import ONLINE
 from ...stores.records import Prompt
 from ..data.prompts import LABELLED
 from ..data.splits import PARTS, laid_out
-from ..evaluation.probe import ANSWERS, MEASURES
-from ..evaluation.probe_sets import PROBES, load_probes
-from ..recipes.roles import (
-    needed_roles,
-    require_named,
-)
+from ..recipes.roles import needed_roles, require_named
 from ..run.completers import completes
-from ..run.engine_client import engine_sampling
 from ..run.labels import Labels
 from ..run.models import NO_MODEL, REWARD
 from ..run.observed import Observed
@@ -36,13 +29,9 @@ from ..stages.supervised_set import STAGE as SUPERVISED
 from ..stages.supervised_set import read_supervised, source_of
 from .call_costs import CallCosts
 from .iterations import turn
-from .prompt_sample import GROUP, PromptGroup, PromptSample, sampled, spread
-from .rehearsed_run import RehearsedRun, RehearsedStage, opened_rehearsal
-from .shared_work import divided
-from .stand_ins import (
-    LONGEST_REPLY,
-    StageNotes,
-)
+from .prompt_sample import PromptGroup, PromptSample, sampled
+from .rehearsed_run import RehearsedRun, opened_rehearsal
+from .stand_ins import LONGEST_REPLY, RehearsedStage
 
 ITERATIONS, OWN_ITERATIONS = 2, 8
 """The rehearsed iterations at least, and of a user's recipe, which may do something else in each.
@@ -133,7 +122,7 @@ def _rehearsed(
             # A recipe of the user's own may raise anything, at answers that no model gave.
             said = f"{type(error).__name__}: {error}".partition("\n")[0]
             failed = f"the run cannot be planned: {said[:EXCERPT]}"
-        stages = () if failed is not None else _every_stage(run, config)
+        stages = () if failed is not None else tuple(_every_stage(run, config))
         seen = replace(run.observed(ended=ends is not None), iterations=config.iterations)
         if failed is not None or not config.iterations:
             # The part that was not seen may still call the reward model.
@@ -167,46 +156,14 @@ def _require_use(config: RunConfig, seen: Observed) -> None:
         )
 
 
-def _every_stage(run: RehearsedRun, config: RunConfig) -> tuple[RehearsedStage, ...]:
-    done = [*_with_probes(run, config)]
-    return (*_supervised(run, config), *divided(run, config, done))
-
-
-def _supervised(run: RehearsedRun, config: RunConfig) -> Iterator[RehearsedStage]:
-    """Give the stage that commits people's answers, which may be many more than are sampled."""
+def _every_stage(run: RehearsedRun, config: RunConfig) -> Iterator[RehearsedStage]:
+    """Yield the stages, first the one that commits people's answers, often many to each prompt."""
     source = source_of(config)
     if source is not None:
         every = read_supervised(config.prompts, source, run.prompts.values())
         group = PromptGroup(name=SUPERVISED, total=len(every), sample=())
-        yield RehearsedStage(
-            notes=StageNotes(iteration=0, stage=SUPERVISED, judge=False), group=group, by_chunk=True
-        )
-
-
-def _with_probes(run: RehearsedRun, config: RunConfig) -> Iterator[RehearsedStage]:
-    """Yield a rehearsal's stages, with the stages in which evaluated policies answer probes."""
-    place = config.assessment.probes
-    probes = () if place is None else load_probes(place).prompts
-    group = PromptGroup(name=PROBES, total=len(probes), sample=tuple(spread(probes, GROUP)))
-    sampling = engine_sampling(config.evaluation, temperature=0.0)
-    initial, kept = run.models.initial, False
-    for stage in run.done:
-        yield stage
-        if not probes or not stage.notes.stage.startswith("measure:"):
-            continue
-        number = stage.notes.iteration
-        if not kept:
-            keeping = StageNotes(iteration=0, stage=PROBES, judge=False, units=1)
-            yield RehearsedStage(notes=keeping, group=group, by_chunk=False)
-        kept = True
-        answering = StageNotes(iteration=number, stage=ANSWERS, judge=False)
-        run.notes.stages.append(answering)
-        for prompt in group.sample:
-            asked = Request(request_id=prompt.prompt_id, messages=prompt.messages, seed=0)
-            run.notes.answered(initial, asked, sampling)
-        yield RehearsedStage(notes=answering, group=group, by_chunk=True)
-        measuring = StageNotes(iteration=number, stage=MEASURES, judge=False, units=1)
-        yield RehearsedStage(notes=measuring, group=group, by_chunk=False)
+        yield RehearsedStage(iteration=0, stage=SUPERVISED, group=group, by_chunk=True)
+    yield from run.done
 
 
 def _shortened(config: RunConfig, sample: PromptSample) -> RunConfig:
@@ -215,7 +172,6 @@ def _shortened(config: RunConfig, sample: PromptSample) -> RunConfig:
     Its stages are paid one by one, in one thread.
     """
     prompts, training = config.prompts, config.training
-    assessment = config.assessment.model_copy(update={"probes": None})
     margin = None if prompts.variance.margin is None else 0.0
     stepped = {name: _few_steps(getattr(training, name)) for name in sorted(ONLINE)}
     return config.model_copy(
@@ -223,7 +179,6 @@ def _shortened(config: RunConfig, sample: PromptSample) -> RunConfig:
             "iterations": min(config.iterations, rehearsed_iterations(config)),
             "budget": BudgetConfig(),
             "overlap": False,
-            "assessment": assessment,
             "prompts": prompts.model_copy(
                 update={
                     "chunk": sample.chunk,

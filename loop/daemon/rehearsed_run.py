@@ -1,29 +1,27 @@
 """A run of stand-ins: it records its stages, the called models, its trainings and settings."""
 
-import math
 import os
 import tempfile
 from collections.abc import Callable, Collection, Generator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from functools import lru_cache
 from pathlib import Path
 
 from ...configs.load import resolved
 from ...configs.schema import EngineConfig, RunConfig
 from ...critics.feedback import FeedbackCritic
 from ...critics.own_verifier import own_verifier
-from ...policies.engines.token_count import about, token_count
 from ...policies.trainers.job import ONLINE, Method, TrainJob
 from ...stores.failpoints import silenced
 from ...stores.journal import Journal
-from ...stores.journal_reader import StageId, Unit
+from ...stores.journal_reader import Unit
 from ...stores.keys import canonical_json
 from ...stores.lake import RunWriter
 from ...stores.records import Evaluation, Score
 from ...stores.schemas import RowsByType
 from ...stores.side_evals import SMOKE, smoked
 from ..data.splits import PARTS
+from ..evaluation.probe_sets import PROBES, load_probes
 from ..recipes.roles import (
     ANNOTATION,
     COMPLETION,
@@ -48,11 +46,9 @@ from .call_costs import CallCosts
 from .logs import Tee
 from .prompt_sample import PromptGroup, PromptSample
 from .stand_ins import (
-    LETTERS_A_TOKEN,
     UNPLAYED,
-    Counting,
     Notes,
-    StageNotes,
+    RehearsedStage,
     StandInModels,
     StandInTrainer,
     StandInVerifier,
@@ -71,27 +67,6 @@ MEMORY = Path("/dev/shm")  # noqa: S108 -- folders in it get unique names
 """A folder in memory, if the machine has one: a rehearsal need not survive a power cut."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RehearsedStage:
-    """A stage with the prompts that it works on; `by_chunk`: it has a unit for each chunk.
-
-    `upstream` are the stages from which it was planned.
-    `whole`: its notes are of all prompts already, and not of the sample alone.
-    """
-
-    notes: StageNotes
-    group: PromptGroup
-    by_chunk: bool
-    planned: Planned | None = None
-    upstream: Sequence[StageId] = ()
-    whole: bool = False
-
-    @property
-    def scale(self) -> float:
-        """By how much its notes are multiplied for all prompts."""
-        return 1.0 if self.whole else self.group.scale
-
-
 @dataclass(kw_only=True)
 class RehearsedRun(Run):
     """A run that notes its stages, and the group of prompts on which each works.
@@ -108,8 +83,10 @@ class RehearsedRun(Run):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        sample = self.sample
-        groups = [sample.share, *sample.groups.values(), sample.tested, *sample.parted]
+        sample, place = self.sample, self.config.assessment.probes
+        probes = () if place is None else load_probes(place).prompts
+        probed = PromptGroup(name=PROBES, total=len(probes), sample=probes)
+        groups = [sample.share, *sample.groups.values(), sample.tested, *sample.parted, probed]
         self._groups = {sample.chunked(g).identity: g for g in reversed(groups) if g.sample}
 
     @property
@@ -164,27 +141,20 @@ class RehearsedRun(Run):
         judge: bool = False,
     ) -> Planned:
         """Plan and pay a stage as any run does, and note it."""
-        notes = StageNotes(iteration=iteration, stage=label, judge=judge)
+        notes = RehearsedStage(iteration=iteration, stage=label, judge=judge)
         self.notes.stages.append(notes)
         group = self._group_of(iteration, label, work)
         planned = super().run_stage(iteration, label, work, pay, places=places, judge=judge)
         self._groups[planned.identity] = group
         if notes.job is not None and notes.job.method == label:
             group = self._trained_on(notes.job, group)
-        notes.units = planned.chunks
+        notes.group, notes.units, notes.planned = group, planned.chunks, planned
+        chunks = len(self.sample.chunked(group).chunks)
+        notes.by_chunk = group.name != SMOKE and notes.units == chunks
+        notes.upstream = self.store.journal.upstream(iteration, label)
         # Some stages were paid before, such as M_0's answers that others are compared with.
-        if any(stage.planned == planned for stage in self._done):
-            return planned
-        by_chunk = group.name != SMOKE and notes.units == len(self.sample.chunked(group).chunks)
-        self._done.append(
-            RehearsedStage(
-                notes=notes,
-                group=group,
-                by_chunk=by_chunk,
-                planned=planned,
-                upstream=self.store.journal.upstream(iteration, label),
-            )
-        )
+        if all(stage.planned != planned for stage in self._done):
+            self._done.append(notes)
         return planned
 
     def make(
@@ -222,7 +192,7 @@ def opened_rehearsal(
     assumed: Observed,
 ) -> Generator[RehearsedRun]:
     """Open a run of stand-ins in a temporary folder."""
-    notes = Notes(costs=costs, count_of=_Counter(located(config.policy.model)), longest=longest)
+    notes = Notes(costs=costs, policy=located(config.policy.model), longest=longest)
     place = MEMORY if os.access(MEMORY, os.W_OK) else None
     with silenced(), tempfile.TemporaryDirectory(prefix="lpfloop-rehearsal-", dir=place) as lake:
         folder = Path(lake) / "runs" / "rehearsal"
@@ -300,30 +270,6 @@ def _served(role: NeededRole) -> Served:
 
 def _nothing(_: Unit) -> RowsByType:
     return {Evaluation: [], Score: []}
-
-
-class _Counter:
-    """Counts tokens by the models' own tokenizers, if they are on this machine.
-
-    A trained model has the tokenizer of the `policy` with which the run begins.
-    """
-
-    def __init__(self, policy: str) -> None:
-        self._policy = policy
-        self._counts: dict[str, Counting] = {}
-
-    def __call__(self, served: Served) -> Counting:
-        """Return how the tokens of a model are counted."""
-        place = served.location if served.canary is None else self._policy
-        if place not in self._counts:
-            exact = token_count(place)
-            known = exact is not about
-            self._counts[place] = Counting(lru_cache(4096)(exact if known else _about), known)
-        return self._counts[place]
-
-
-def _about(text: str) -> int:
-    return math.ceil(len(text.encode("utf-8", "surrogatepass")) / LETTERS_A_TOKEN)
 
 
 def _verb(stage: str) -> str:

@@ -4,6 +4,7 @@ Their requests are recorded under the stage that sends them. A stand-in judge re
 that its request demands (`Request.example`), a policy with filler as long as its answers may be.
 """
 
+import math
 import random
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -33,7 +34,7 @@ from ...policies.engines.engine import (
     ScoreRequest,
     ScoreResult,
 )
-from ...policies.engines.token_count import TURN_TOKENS, TokenCount
+from ...policies.engines.token_count import TURN_TOKENS, TokenCount, about, token_count
 from ...policies.trainers.job import ONLINE, TrainJob
 from ...policies.trainers.step_files import (
     StepRows,
@@ -48,11 +49,14 @@ from ...policies.trainers.step_policies import published_steps, seal_policy, ste
 from ...policies.trainers.train_model import TrainResult
 from ...policies.trainers.work_folder import TrainerProgress
 from ...stores.durable import make_folder, write_file
+from ...stores.journal_reader import StageId
 from ...stores.records import Candidate, Message, Prompt
 from ..run.engine_client import engine_sampling
 from ..run.engine_client import letters as letters_of
+from ..run.handles import Planned
 from ..run.models import NO_MODEL, Models, Served
 from .call_costs import CallCost, CallCosts
+from .prompt_sample import PromptGroup
 
 LETTERS_A_TOKEN = 4
 """English prose: assumed for models whose tokenizer is not on this machine."""
@@ -65,17 +69,10 @@ LONGEST_REASON = 32 * 1024
 """Letters; longer replies are not read (`MAX_REPLY`)."""
 OPENINGS = ("Surely", "Perhaps", "Indeed", "Briefly", "Clearly", "Well", "Yes", "No")
 NOTHING = StepRows(candidates=(), rewards=(), rollouts=(), statistics=())
+NO_PROMPTS = PromptGroup(name="none", total=0, sample=())
 UNPLAYED = "nobody plays "
 """How the identity of a model that is not there begins."""
 FILLER = ("so", "the", "answer", "goes", "on", "in", "plain", "words", "and", "then")
-
-
-@dataclass(frozen=True, slots=True)
-class Counting:
-    """How the tokens of a model are counted; `exact` means by the model's tokenizer."""
-
-    count: TokenCount
-    exact: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,12 +103,20 @@ class Asked:
 
 
 @dataclass(kw_only=True)
-class StageNotes:
-    """The work of a stage in a rehearsal: its units, calls, scored conversations, and training."""
+class RehearsedStage:
+    """The work of a stage: its units, calls, scored conversations, and training.
+
+    `group` are the prompts that it works on; `by_chunk`: it has a unit for each chunk of them.
+    `upstream` are the stages from which it was planned.
+    """
 
     iteration: int
     stage: str
-    judge: bool
+    judge: bool = False
+    group: PromptGroup = NO_PROMPTS
+    by_chunk: bool = False
+    planned: Planned | None = None
+    upstream: Sequence[StageId] = ()
     units: int = 0
     asked: dict[str, Asked] = field(default_factory=dict[str, Asked])
     scored: int = 0
@@ -123,15 +128,18 @@ class StageNotes:
 
 @dataclass(kw_only=True)
 class Notes:
-    """The notes of a rehearsal, stage by stage; replies have `longest` letters at most."""
+    """The notes of a rehearsal, stage by stage; replies have `longest` letters at most.
+
+    A trained model has the tokenizer of the `policy` with which the run begins.
+    """
 
     costs: CallCosts
-    count_of: Callable[[Served], Counting]
+    policy: str
     longest: int = LONGEST_REPLY
-    stages: list[StageNotes] = field(default_factory=list[StageNotes])
+    stages: list[RehearsedStage] = field(default_factory=list[RehearsedStage])
 
     @property
-    def now(self) -> StageNotes:
+    def now(self) -> RehearsedStage:
         """The notes of the stage that is at work."""
         return self.stages[-1]
 
@@ -152,12 +160,11 @@ class Notes:
         name = f"{served.name}, judging" if judges else served.name
         asked = now.asked.setdefault(name, Asked(served=served, judges=judges))
         known = self.known(judges=judges)
-        tokens, letters = self._length(known, sampling.max_tokens)
-        reply = _reply(request, letters)
-        count = self.count_of(served)
-        prompt_tokens = _counted(count.count, request.messages)
-        if known is not None and known.density is not None and not count.exact:
-            prompt_tokens = round(known.density * letters_of(request))
+        tokens = sampling.max_tokens if known is None else min(known.tokens, sampling.max_tokens)
+        measured = None if known is None else known.letters
+        letters = LETTERS_A_TOKEN * tokens if measured is None else measured
+        reply = _reply(request, min(round(letters), self.longest))
+        prompt_tokens = self._prompt_tokens(served, request, known)
         asked.calls += 1
         asked.prompt_tokens += prompt_tokens
         asked.tokens += tokens
@@ -174,17 +181,23 @@ class Notes:
             logprob=-1.0,
         )
 
-    def _length(self, known: CallCost | None, most_tokens: int) -> tuple[float, int]:
-        """Return the tokens and the letters of a reply."""
-        tokens = most_tokens if known is None else min(known.tokens, most_tokens)
-        letters = LETTERS_A_TOKEN * tokens
-        if known is not None and known.letters is not None:
-            letters = known.letters
-        return tokens, min(round(letters), self.longest)
+    def _prompt_tokens(self, served: Served, request: Request, known: CallCost | None) -> int:
+        """Count a request's tokens by the model's own tokenizer, if it is on this machine."""
+        count = _counter(served.location if served.canary is None else self.policy)
+        if count is None and known is not None and known.density is not None:
+            return round(known.density * letters_of(request))
+        size = count or _about
+        return sum(size(message.content) + TURN_TOKENS // 2 for message in request.messages)
 
 
-def _counted(count: TokenCount, messages: Sequence[Message]) -> int:
-    return sum(count(message.content) + TURN_TOKENS // 2 for message in messages)
+@lru_cache(maxsize=16)
+def _counter(place: str) -> TokenCount | None:
+    count = token_count(place)
+    return None if count is about else lru_cache(4096)(count)
+
+
+def _about(text: str) -> int:
+    return math.ceil(len(text.encode("utf-8", "surrogatepass")) / LETTERS_A_TOKEN)
 
 
 def _reply(request: Request, letters: int) -> str:

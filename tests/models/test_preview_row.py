@@ -13,7 +13,7 @@ from lpfloop.configs.load import load_config
 from lpfloop.loop.daemon.planning import dry_rehearsal
 from lpfloop.loop.daemon.preview import END, INDENT, LEARNED, preview_lines
 from lpfloop.loop.daemon.rehearsal import Rehearsal
-from lpfloop.loop.daemon.stand_ins import StageNotes
+from lpfloop.loop.daemon.stand_ins import RehearsedStage
 
 pytestmark = pytest.mark.model
 
@@ -31,7 +31,7 @@ def rehearsed(folder: Path, policy: Path) -> Rehearsal:
 
 
 def row_of_trl(
-    notes: StageNotes, folder: Path, policy: Path, tokenizer: Any
+    notes: RehearsedStage, folder: Path, policy: Path, tokenizer: Any
 ) -> dict[str, list[int]]:
     from lpfloop.policies.trainers.job import write_job
     from lpfloop.policies.trainers.trl_trainer import make_trainer
@@ -52,7 +52,7 @@ def test_preview_marks_what_trl_learns(tiny_policy: Path, tmp_path: Path) -> Non
 
     policy = thinking_model(tiny_policy, tmp_path / "m", "qwen3")
     rehearsal = rehearsed(tmp_path, policy)
-    notes = next(s.notes for s in rehearsal.stages if s.notes.stage == "train")
+    notes = next(s for s in rehearsal.stages if s.stage == "train")
     tokenizer = AutoTokenizer.from_pretrained(policy, local_files_only=True)
     tokens = row_of_trl(notes, tmp_path, policy, tokenizer)
     lines = list(preview_lines(rehearsal, "train", 1))

@@ -18,7 +18,7 @@ from lpfloop.loop.daemon.opening import opened
 from lpfloop.loop.daemon.plan_lines import opening_lines, plan_lines
 from lpfloop.loop.daemon.planning import kept_plan, planned, tell_plan
 from lpfloop.loop.daemon.progress import Progress, progress
-from lpfloop.loop.daemon.stand_ins import Notes, StageNotes, StandInScorer, StandInTrainer
+from lpfloop.loop.daemon.stand_ins import Notes, RehearsedStage, StandInScorer, StandInTrainer
 from lpfloop.loop.data.prompts import tiny_prompts
 from lpfloop.loop.recipes import RECIPES
 from lpfloop.loop.run.stop import StopSignal
@@ -57,8 +57,7 @@ def prompts() -> list[Prompt]:
 def done(config: RunConfig, prompts: list[Prompt], lake: Path) -> list[Progress]:
     """Return the progress of a run with scripted engines, and fake trainer and reward model."""
     stop = StopSignal()
-    notes = Notes(costs={}, count_of=lambda _: pytest.fail("no engine stands in"))
-    notes.stages.append(StageNotes(iteration=0, stage="", judge=False))
+    notes = Notes(costs={}, policy="", stages=[RehearsedStage(iteration=0, stage="")])
     with opened(Job(config=config, lake=lake, name="a"), prompts, Silent(), stop) as run:
         run.trainer = StandInTrainer(notes=notes, policy=run.models.initial)
         run.models.scorer = lambda _=None: StandInScorer(notes=notes)
@@ -201,7 +200,7 @@ def test_run_keeps_its_plan(tmp_path: Path) -> None:
     assert len(first) > len(second) == 1
     kept = kept_plan(Reader(tmp_path / "runs" / "a"))
     assert kept is not None
-    assert opening_lines(kept, "a", {})[0] == first[0]
+    assert opening_lines(kept, "a")[0] == first[0]
     assert json.loads(invoke("status", "a", "--lake", tmp_path, "--json").stdout)["plan"]["head"]
 
 

@@ -14,7 +14,7 @@ from ..evaluation.checkpoint_history import CheckpointHistory
 from ..evaluation.overoptimization_checks import stop_at_alarms
 from ..lake.search.duplicates import note_duplicates
 from ..recipes import variant_of
-from ..recipes.smoke_needs import smoke_needs
+from ..recipes.refusals import judges_itself
 from ..run.handles import Prompts, chunked
 from ..run.iteration import Iteration, served_checkpoint
 from ..run.models import is_endpoint
@@ -64,10 +64,8 @@ def turn(
     given = stored_given(run.store.journal)
     checkpoint = keep_initial(run) if given is None or given.iteration == 1 else begin(run, given)
     first = checkpoint.iteration
-    if given is None and run.config.iterations > first:
-        tried = iteration(run, first, checkpoint)
-        if smoke_test(tried, smoke_needs(run), train):
-            on_tried()
+    if given is None and run.config.iterations > first and tried(run, checkpoint, train):
+        on_tried()
     sampled = run.config.iterations > first + (given is not None)
     chosen = suitable(run, train) if sampled else Suitable(prompts=train)
     course = CheckpointHistory.of(checkpoint)
@@ -99,6 +97,12 @@ def turn(
             return converged(run.config)
         stop_at_alarms(run, number)
     return whole(run.config)
+
+
+def tried(run: Run, checkpoint: Checkpoint, train: Sequence[Prompt]) -> bool:
+    """Make the smoke test of a run, if it is still due; return whether it ran."""
+    it = iteration(run, checkpoint.iteration, checkpoint)
+    return smoke_test(it, train, judge="follows" if judges_itself(run.config) else "frozen")
 
 
 def _is_over(run: Run, course: CheckpointHistory) -> bool:

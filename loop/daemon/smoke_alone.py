@@ -4,15 +4,13 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from ...configs.schema import RunConfig, SmokeConfig
-from ..recipes.smoke_needs import smoke_needs
 from ..run.reporter import Reporter
 from ..run.stop import StopSignal
 from ..run.unread_replies import UnreadRepliesError
-from ..stages.smoke_test import smoke_test
 from ..stages.train import keep_initial
 from .eval_sets import ordered
 from .hardware import disk
-from .iterations import iteration
+from .iterations import tried
 from .job import Job
 from .loop import required_prompts
 from .opening import opened
@@ -28,14 +26,13 @@ def smoke_alone(config: RunConfig, lake: Path, reporter: Reporter, stop: StopSig
         TrainingError: if a model cannot be trained.
     """
     smoke = config.smoke if config.smoke.prompts else SmokeConfig(train=config.smoke.train)
-    tried = config.model_copy(update={"smoke": smoke})
-    prompts = required_prompts(tried, lake)
+    config = config.model_copy(update={"smoke": smoke})
+    prompts = required_prompts(config, lake)
     # Next to the lake: a step of training needs as much room as there, which /tmp may not have.
     with TemporaryDirectory(prefix="lpfloop-smoke-", dir=disk(lake).folder) as folder:
-        job = Job(config=tried, lake=Path(folder), name=NAME, beside=lake)
+        job = Job(config=config, lake=Path(folder), name=NAME, beside=lake)
         with opened(job, prompts, reporter, stop) as run:
-            it = iteration(run, 0, keep_initial(run))
             try:
-                smoke_test(it, smoke_needs(run), ordered(prompts, "train", tried.seed))
+                tried(run, keep_initial(run), ordered(prompts, "train", config.seed))
             except UnreadRepliesError as error:
                 raise UnreadRepliesError(error.told) from error

@@ -6,7 +6,6 @@ when the run is resumed: its cause may have been fixed.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import zip_longest
 
 from ...configs.recipes import JudgeWeights
@@ -28,6 +27,7 @@ from ...stores.side_evals import SMOKE, smoke_name, smoked
 from ..data.judged_candidates import VERIFIER
 from ..run.handles import Rows, chunked
 from ..run.iteration import Iteration
+from ..run.models import GRADING
 from ..run.unread_replies import ReplyCount, UnreadRepliesError, shown
 from .claims import break_up, judge_claims
 from .compare import annotate
@@ -37,7 +37,7 @@ from .reward import OVERLONG, reward
 from .sample import sample
 from .score_answers import score_answers
 from .select_prompts import reviewed
-from .smoke_training import Trained, try_trainings
+from .smoke_training import try_trainings
 
 DRAWN = 2
 """Answers a prompt: two, so that they can be compared."""
@@ -48,23 +48,10 @@ BEFORE = frozenset({"prompts", "initial"})
 Judgement = Critique | Grade | Preference | PromptReview | Breakdown | Claim
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SmokeNeeds:
-    """The parts of the smoke test that a run needs: its judges and its training methods."""
-
-    critiques: bool = False
-    judge: JudgeWeights = "frozen"
-    grades: bool = False
-    overall: bool = False
-    annotates: bool = False
-    reviews: bool = False
-    rewards: bool = False
-    facts: bool = False
-    trainings: tuple[Trained, ...] = ()
-
-
-def smoke_test(it: Iteration, needs: SmokeNeeds, train: Sequence[Prompt]) -> bool:
+def smoke_test(it: Iteration, train: Sequence[Prompt], *, judge: JudgeWeights) -> bool:
     """Run the smoke test on a few train prompts, if it is still due; return whether it ran.
+
+    `judge` is `follows` if each iteration's policy judges its own answers.
 
     Raises:
         UnreadRepliesError: if no answer is whole, or most replies of a judge cannot be read.
@@ -77,7 +64,7 @@ def smoke_test(it: Iteration, needs: SmokeNeeds, train: Sequence[Prompt]) -> boo
         return False
     name = smoke_name(len(told))
     try:
-        notes = list(_tried(it, needs, diverse(train, wanted.prompts), name))
+        notes = list(_tried(it, judge, diverse(train, wanted.prompts), name))
         it.run.flow.settle()
     except UnreadRepliesError:
         failed: Json = {"name": name, "passed": False}
@@ -121,48 +108,56 @@ def lengths(journal: Reader, name: str) -> dict[str, Json]:
     }
 
 
-def _tried(it: Iteration, needs: SmokeNeeds, prompts: Sequence[Prompt], name: str) -> Iterator[str]:
-    """Try everything; yield a summary of each part."""
+def _tried(
+    it: Iteration, judge: JudgeWeights, prompts: Sequence[Prompt], name: str
+) -> Iterator[str]:
+    """Try everything that the run needs; yield a summary of each part."""
+    trainings = it.run.seen.trainings
     asked = chunked(prompts, len(prompts))
     drawn = sample(it, asked, n=DRAWN, label=f"sample:{name}", purpose=name)
     answers = Rows(row_type=Candidate, stages=drawn.stages, called=name)
     candidates = it.chunk(answers, 0)
     require_whole(it, candidates, f"sample:{name}")
     yield f"{len(prompts)} prompts, {told_of(candidates)}"
-    judged = _judged(it, needs, answers, prompts, name)
-    for stage, rows in judged:
+    for stage, rows in _judged(it, judge, answers, prompts, name):
         count = count_of(rows)
         count.require_read(it.run.config, it.run.store.folder, stage)
         if count.asked:
             yield f"{stage.partition(':')[0]}: {count.asked - count.unread} of {count.asked} read"
-    if needs.rewards:
+    if it.run.models.reward_id is not None:
         _require_rewarded(it, it.chunk(reward(it, answers), 0), f"reward:{name}")
         yield "rewarded"
-    if it.run.config.smoke.train and try_trainings(it, answers, needs.trainings, name):
-        yield f"one step of {', '.join(needs.trainings)}"
+    if it.run.config.smoke.train and try_trainings(it, answers, trainings, name):
+        yield f"one step of {', '.join(trainings)}"
 
 
 def _judged(
-    it: Iteration, needs: SmokeNeeds, answers: Rows[Candidate], prompts: Sequence[Prompt], name: str
+    it: Iteration,
+    judge: JudgeWeights,
+    answers: Rows[Candidate],
+    prompts: Sequence[Prompt],
+    name: str,
 ) -> Iterator[tuple[str, Sequence[Judgement]]]:
     """Judge the answers with each judge of the run; yield the stage and its rows."""
-    if needs.critiques:
-        yield f"critique:{name}", it.chunk(critique(it, answers, samples=1, judge=needs.judge), 0)
-    if needs.grades:
+    run, graded = it.run, it.run.seen.asked.get(GRADING, ())
+    if run.rates or judge == "follows":
+        yield f"critique:{name}", it.chunk(critique(it, answers, samples=1, judge=judge), 0)
+    if "grade" in graded:
         yield f"grade:{name}", it.chunk(grade(it, answers), 0)
-    if needs.overall:
+    if "grade_overall" in graded:
         yield f"grade:{name}:overall", it.chunk(grade_overall(it, answers), 0)
-    if needs.annotates:
+    if run.panels.training is not None:
         yield f"annotate:{name}", it.chunk(annotate(it, answers), 0)
-    if needs.facts and (judge := it.run.fact_judge) is not None:
-        broken = break_up(it, answers, judge)
+    if run.fact_judge is not None:
+        broken = break_up(it, answers, run.fact_judge)
         yield f"break_up:{name}", it.chunk(broken, 0)
-        yield f"judge_claims:{name}", it.chunk(judge_claims(it, broken, judge), 0)
-    for form in it.run.forms.values():
+        yield f"judge_claims:{name}", it.chunk(judge_claims(it, broken, run.fact_judge), 0)
+    for form in run.forms.values():
         yield f"score_answers:{name}", it.chunk(score_answers(it, answers, form), 0)
-    if needs.reviews and (reviewer := it.run.filters.reviewer) is not None:
+    if run.filters.reviewer is not None:
         label = f"review:{name}"
-        yield label, reviewed(it.run, prompts, reviewer, label=label, purpose=name)[1]
+        reviewer = run.filters.reviewer
+        yield label, reviewed(run, prompts, reviewer, label=label, purpose=name)[1]
 
 
 def count_of(rows: Sequence[Judgement]) -> ReplyCount:

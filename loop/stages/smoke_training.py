@@ -6,7 +6,7 @@ in a separate work folder; nothing is published, and the folders are removed.
 """
 
 import shutil
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -71,7 +71,7 @@ def try_trainings(
     Raises:
         TrainingError: if one of them does not end.
     """
-    twos = distinct_twos(it.chunk(answers, 0), it.run.prompts)
+    twos = distinct_twos(it.chunk(answers, 0))
     if is_endpoint(it.policy.location) or not twos:
         return False
     works = {method: _pay(it, answers, twos, method, name) for method in methods}
@@ -110,25 +110,12 @@ def _work_folder(it: Iteration, planned: Planned) -> Path:
     return it.run.store.folder / "work" / planned.identity / "step"
 
 
-def distinct_twos(candidates: Sequence[Candidate], prompts: Mapping[str, Prompt]) -> list[Two]:
-    """Return for each prompt two answers that differ: its own, its reference, or another's."""
+def distinct_twos(candidates: Sequence[Candidate]) -> list[Two]:
+    """Return two different answers for each prompt: its first, and any other text as its second."""
     written = [c for c in candidates if c.text.strip()]
-    by_prompt: dict[str, list[Candidate]] = {}
-    for candidate in written:
-        by_prompt.setdefault(candidate.prompt_id, []).append(candidate)
-    return [two for own in by_prompt.values() for two in _two(own, prompts, written)]
-
-
-def _two(
-    own: Sequence[Candidate], prompts: Mapping[str, Prompt], every: Sequence[Candidate]
-) -> Iterator[Two]:
-    first, reference = own[0], prompts[own[0].prompt_id].reference
-    known = [replace(first, text=reference)] if reference else []
-    others = [replace(first, text=c.text) for c in every]
-    for second in (*own[1:], *known, *others):
-        if second.text != first.text:
-            yield first, second
-            return
+    firsts = {c.prompt_id: c for c in reversed(written)}.values()
+    others = [(c, [o.text for o in written if o.text != c.text][:1]) for c in firsts]
+    return [(first, replace(first, text=text)) for first, texts in others for text in texts]
 
 
 def _train(it: Iteration, job: TrainJob) -> TrainResult:

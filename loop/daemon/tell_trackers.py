@@ -22,9 +22,9 @@ from ...stores.durable import make_folder, write_file
 from ...stores.installation import pip_install
 from ...stores.records import Alarm, Evaluation, Statistic
 from ...stores.schemas import TABLES
+from ...stores.side_evals import smoked
 from ..run.run import Run
-from ..stages.smoke_test import smoked
-from .trackers.tracked_batch import TrackedBatch, TrackedRow
+from .trackers import TrackedBatch, TrackedRow
 
 FOLDER, NOTE = "tracking", "told.json"
 SEND_S = 120.0
@@ -70,7 +70,15 @@ def tell_trackers(run: Run, iteration: int) -> None:
                 rows, steps = iteration_rows(run, number, told)
                 # Before the first telling, so that a second one has the same identity.
                 write_file(note, json.dumps(asdict(told)).encode())
-                failed = _send(run, name, _batch(run, told, number, rows))
+                batch = TrackedBatch(
+                    run=run.name,
+                    identity=told.identity,
+                    project=run.config.tracking.project,
+                    folder=str(_folder(run)),
+                    iteration=number,
+                    rows=rows,
+                )
+                failed = _send(run, name, batch)
                 if failed is not None:
                     text = f"{name} could not be told of iteration {number}: {failed}"
                     run.reporter.note(text, "warning", code="W-TRACKER", iteration=number)
@@ -102,14 +110,9 @@ def iteration_rows(
     for (method, step), values in _trained(run, iteration):
         found.append((TRAINING_STEP, told.steps.get(method, 0) + step, values))
         steps[method] = max(steps.get(method, 0), told.steps.get(method, 0) + step)
-    found += [
-        (ITERATION, iteration, values)
-        for values in (
-            _evaluated(run, iteration) | _alarmed(run, iteration),
-            _counted(run, iteration),
-        )
-        if values
-    ]
+    for values in (_measured(run, iteration), _counted(run, iteration)):
+        if values:
+            found.append((ITERATION, iteration, values))
     rows = (
         TrackedRow(place=told.rows + i, axis=axis, x=x, values=values)
         for i, (axis, x, values) in enumerate(found)
@@ -125,21 +128,17 @@ def _trained(run: Run, iteration: int) -> Iterator[tuple[tuple[str, int], dict[s
     yield from sorted(steps.items())
 
 
-def _evaluated(run: Run, iteration: int) -> dict[str, float]:
-    """Return the numbers about M_t by benchmark and metric."""
-    rows = _stored(run, iteration, Evaluation)
-    return {
+def _measured(run: Run, iteration: int) -> dict[str, float]:
+    """Return the numbers about M_t by benchmark and metric, and how many alarms of each kind."""
+    rows = sorted(_stored(run, iteration, Evaluation), key=lambda row: (row.benchmark, row.metric))
+    found = {
         f"evaluation/{row.benchmark}/{row.metric}": row.value
-        for row in sorted(rows, key=lambda row: (row.benchmark, row.metric))
+        for row in rows
         if math.isfinite(row.value)
     }
-
-
-def _alarmed(run: Run, iteration: int) -> dict[str, float]:
-    """Return how many alarms of each kind there are about M_t, and how many of them stop."""
-    found = list(_stored(run, iteration, Alarm))
-    stops = {"alarms/stop": float(sum(alarm.stops for alarm in found))} if found else {}
-    return dict(Counter(f"alarms/{alarm.kind}" for alarm in found)) | stops
+    alarms = list(_stored(run, iteration, Alarm))
+    stops = {"alarms/stop": float(sum(alarm.stops for alarm in alarms))} if alarms else {}
+    return found | dict(Counter(f"alarms/{alarm.kind}" for alarm in alarms)) | stops
 
 
 def _counted(run: Run, iteration: int) -> dict[str, float]:
@@ -163,25 +162,12 @@ def _stored(run: Run, iteration: int, row_type: type[R]) -> Iterator[R]:
                     yield from run.store.rows(row_type, key)
 
 
-def _batch(
-    run: Run, told: TrackerNote, iteration: int, rows: tuple[TrackedRow, ...]
-) -> TrackedBatch:
-    return TrackedBatch(
-        run=run.name,
-        identity=told.identity,
-        project=run.config.tracking.project,
-        folder=str(_folder(run)),
-        iteration=iteration,
-        rows=rows,
-    )
-
-
 def _send(run: Run, name: Tracker, batch: TrackedBatch) -> str | None:
     """Give the rows to a tracker's process; return its error, if any."""
     try:
         done = subprocess.run(
             [sys.executable, "-P", "-m", "lpfloop.loop.daemon.trackers", name],
-            input=batch.as_json(),
+            input=json.dumps(asdict(batch)),
             capture_output=True,
             text=True,
             timeout=SEND_S,

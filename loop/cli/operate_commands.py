@@ -110,13 +110,13 @@ def pause(name: AnyRun = None, *, lake: Lake = DEFAULT_LAKE) -> None:
 
     Work in flight is finished and committed.
     """
-    from ..daemon.control import Pause
+    from ..daemon.control import Command
     from ..daemon.status import unless_finished
     from ..run.terminal import say
 
     with exit_codes():
         name = chosen_run(lake, name, tell=True)
-        state = unless_finished(folder_of(lake, name), Pause())
+        state = unless_finished(folder_of(lake, name), Command(op="pause"))
     typer.echo(f"{state.pid} paused")
     say(f"`lpfloop resume {name}{in_lake(lake)}` continues it")
 
@@ -159,7 +159,7 @@ def ctl(
     from ...configs.likely_names import alike, listed, meant
     from ...configs.load import parse_set
     from ...configs.schema import ConfigError
-    from ..daemon.control import Look, Set, ask
+    from ..daemon.control import Command, ask
 
     with exit_codes():
         called, action, rest = _asked(words)
@@ -170,10 +170,10 @@ def ctl(
             if not changes:
                 raise ConfigError(f"ctl {name} set: give settings as PATH=VALUE")
             for change in changes:
-                state = ask(folder, Set(path=change.path, value=change.value))
+                state = ask(folder, Command(op="set", path=change.path, value=change.value))
                 typer.echo(f"{change.path}={json.dumps(state.live[change.path])}")
             return
-        live = ask(folder, Look()).live
+        live = ask(folder, Command(op="look")).live
         unknown = [path for path in rest if path not in live]
         if unknown:
             raise ConfigError(

@@ -249,12 +249,10 @@ def _spent(spend: Mapping[str, Mapping[str, float | None]]) -> str:
 
 
 def _busy(found: Mapping[str, Any]) -> Iterator[str]:
-    """Yield how much of the time each role worked, and the bottleneck of the run."""
+    """Yield how much of the time each role worked."""
     roles = [_role_time(role) for role in found["roles"] if role["share"] >= LEAST_SHARE]
     if roles:
         yield one_line(f"busy: {', '.join(roles)}", limit=LINE)
-    if found["bottleneck"]:
-        yield str(found["bottleneck"])
 
 
 def _role_time(role: Mapping[str, Any]) -> str:

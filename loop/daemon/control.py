@@ -16,11 +16,11 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Annotated, Any, Literal, Self, cast
+from typing import Any, Literal, Self, cast
 
 import apsw
 import psutil
-from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
+from pydantic import ConfigDict, TypeAdapter, ValidationError
 from pydantic.dataclasses import dataclass as message
 
 from ...configs.describe import ConfigField
@@ -59,45 +59,21 @@ _log = logging.getLogger("lpfloop.control")
 
 
 @message(config=EXACT, frozen=True, slots=True, kw_only=True)
-class Look:
-    """Ask for the state alone."""
+class Command:
+    """A command to a run.
 
-    op: Literal["look"] = "look"
+    `look` asks for the state alone. `pause` begins no new unit until `resume`. `stop` ends the run:
+    requests in flight may finish, or not even these if `now`. `set` changes the live field `path`,
+    from the next unit on.
+    """
 
-
-@message(config=EXACT, frozen=True, slots=True, kw_only=True)
-class Pause:
-    """Begin no new unit until `Resume`."""
-
-    op: Literal["pause"] = "pause"
-
-
-@message(config=EXACT, frozen=True, slots=True, kw_only=True)
-class Resume:
-    """Begin units again."""
-
-    op: Literal["resume"] = "resume"
-
-
-@message(config=EXACT, frozen=True, slots=True, kw_only=True)
-class Stop:
-    """End: requests in flight may finish, or not even these if `now`."""
-
+    op: Literal["look", "pause", "resume", "stop", "set"]
     now: bool = False
-    op: Literal["stop"] = "stop"
+    path: str = ""
+    value: object = None
 
 
-@message(config=EXACT, frozen=True, slots=True, kw_only=True)
-class Set:
-    """Change a live field of the configuration; effective at the next unit."""
-
-    path: str
-    value: object
-    op: Literal["set"] = "set"
-
-
-Command = Look | Pause | Resume | Stop | Set
-_COMMAND: TypeAdapter[Command] = TypeAdapter(Annotated[Command, Field(discriminator="op")])
+_COMMAND: TypeAdapter[Command] = TypeAdapter(Command)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -228,31 +204,33 @@ class ControlServer:
             error = "this lpfloop does not know that command: use the version that runs the daemon"
         except REFUSALS as refused:
             error = str(refused)
-        if not isinstance(command, Look):
+        if command is None or command.op != "look":
             _log.info("%s: %s", command or "unknown command", error or "done")
         answer = Answer(state=self._state(), error=error)
         # The caller may have gone away: its command is carried out anyway.
         with suppress(OSError):
             connection.sendall(_ANSWER.dump_json(answer) + b"\n")
-        if isinstance(command, Stop):
-            self._end(command)
+        if command is not None and command.op == "stop":
+            if command.now:
+                self._operator.stop.at_once(signal.SIGTERM)
+            self._operator.stop.request()
 
     def _obey(self, command: Command) -> None:
         journal, stop = self._operator.journal, self._operator.stop
-        match command:
-            case Look():
+        match command.op:
+            case "look":
                 return
-            case Pause() | Resume():
-                paused = isinstance(command, Pause)
+            case "pause" | "resume":
+                paused = command.op == "pause"
                 journal.record(CONTROL, {"op": command.op})
                 journal.set_meta([(PAUSED, "1" if paused else "0")])
                 (stop.pause if paused else stop.unpause)()
-            case Stop():
+            case "stop":
                 journal.record(CONTROL, {"op": command.op, "now": command.now})
-            case Set():
+            case "set":
                 self._set(command)
 
-    def _set(self, command: Set) -> None:
+    def _set(self, command: Command) -> None:
         """Make a setting effective, then keep it in the journal; undo it if either fails."""
         operator = self._operator
         before = operator.config()
@@ -267,11 +245,6 @@ class ControlServer:
             operator.configure(before)
             raise
         operator.stop.shutdown_timeout_s = config.shutdown_timeout_s
-
-    def _end(self, command: Stop) -> None:
-        if command.now:
-            self._operator.stop.at_once(signal.SIGTERM)
-        self._operator.stop.request()
 
     def _state(self) -> State:
         stop, config = self._operator.stop, self._operator.config()

@@ -1,4 +1,4 @@
-"""A run's progress by stage and its spending, for `status` and `watch`."""
+"""A run's progress by stage, its spending, and the work of its roles, for `status` and `watch`."""
 
 import time
 from collections.abc import Mapping, Sequence
@@ -8,12 +8,27 @@ from pathlib import Path
 from typing import Any, cast
 
 from ...configs.schema import BudgetConfig
+from ...policies.trainers.job import ONLINE
 from ...policies.trainers.work_folder import STEPS, TrainingPace, training_pace
 from ...stores.journal_reader import Cost, Reader, StageState
 from ...stores.keys import Json
 from ...stores.sealed import size_of
 from ..run.run_events import STAGE, START
 from .plan import TRAININGS
+
+ITSELF = "lpfloop itself"
+ROLE_OF: Mapping[str, str] = {
+    **dict.fromkeys(("sample", "refine", "evaluate", "kl-sample", "logprob", "kl"), "policy"),
+    "critique": "critic",
+    "reward": "reward",
+    **dict.fromkeys(("annotate", "compare"), "annotation"),
+    "complete": "completion",
+    "grade": "grading",
+    "score_answers": "assessment.judge",
+    **dict.fromkeys(("review", "prompts:review", "prompts:quality"), "prompts.quality"),
+    **dict.fromkeys(("train", "train_reward", "step", *ONLINE), "training"),
+}
+"""The role that works in a stage, by its name or the first word of that; else lpfloop itself."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -133,3 +148,31 @@ def spend(reader: Reader, budget: BudgetConfig) -> dict[str, Json]:
     }
     limits = budget.model_dump()
     return {name: {"used": value, "limit": limits[name]} for name, value in used.items()}
+
+
+def busy(stages: Sequence[Progress], wall_s: float) -> dict[str, Json]:
+    """Return how each role worked in `wall_s` seconds of a run, the busiest first.
+
+    A role works while one of its stages is under way. Parallel stages share the wall time, so the
+    shares can sum up to more than 1; a stage that waits for another one's rows counts as work.
+    """
+    worked: dict[str, list[Progress]] = {}
+    for stage in stages:
+        if stage.seconds > 0:
+            verb = stage.stage.partition(":")[0]
+            role = ROLE_OF.get(stage.stage) or ROLE_OF.get(verb, ITSELF)
+            worked.setdefault(role, []).append(stage)
+    times = {role: sum(stage.seconds for stage in own) for role, own in worked.items()}
+    roles: list[Json] = [
+        {
+            "role": role,
+            "seconds": round(times[role], 3),
+            "share": round(min(1.0, times[role] / wall_s), 3) if wall_s else 0.0,
+            "calls": sum(stage.calls for stage in worked[role]),
+            "tokens": sum(stage.tokens for stage in worked[role]),
+            "calls_per_s": round(sum(stage.calls for stage in worked[role]) / times[role], 3),
+            "tokens_per_s": round(sum(stage.tokens for stage in worked[role]) / times[role], 1),
+        }
+        for role in sorted(times, key=lambda role: -times[role])
+    ]
+    return {"wall_s": round(wall_s, 3), "roles": roles}

@@ -20,7 +20,7 @@ from ..lake.imports import IMPORTED, require_loop
 from ..lake.imports.answers_file import stored_answers
 from ..lake.query.runs import open_run
 from ..stages.retry_unscored import counted, to_retry, unscored
-from .control import NoDaemonError, Resume, Set, alive, ask
+from .control import Command, NoDaemonError, alive, ask
 from .job import Job
 from .own_files import require_own_files
 from .progress import progress
@@ -113,9 +113,9 @@ def _lift_pause(folder: Path, raised: Sequence[Override], *, retry_unscored: boo
             "it with more iterations"
         )
     for override in raised:
-        ask(folder, Set(path=override.path, value=override.value))
+        ask(folder, Command(op="set", path=override.path, value=override.value))
     told = tuple(f"{one.path} is {one.value} from the next unit on" for one in raised)
-    return Resumption(run=name, told=told, daemon=ask(folder, Resume()).pid)
+    return Resumption(run=name, told=told, daemon=ask(folder, Command(op="resume")).pid)
 
 
 def _to_ask_again(reader: RunReader) -> Iterator[str]:

@@ -32,17 +32,12 @@ from ..lake.query.next_steps import (
 from ..lake.query.runs import status
 from ..run.run_events import START
 from ..run.stop import kill_all
-from .bottleneck import busy
-from .control import (
-    PAUSED as PAUSE_KEPT,
-)
+from .control import PAUSED as PAUSE_KEPT
 from .control import (
     Command,
     ControlError,
-    Look,
     NoDaemonError,
     State,
-    Stop,
     alive,
     ask,
     since_boot,
@@ -50,7 +45,7 @@ from .control import (
 from .plan import Plan
 from .plan_lines import head_lines
 from .planning import kept_plan
-from .progress import Progress, progress, spend, wall_seconds
+from .progress import Progress, busy, progress, spend, wall_seconds
 
 POLL_S = 0.1
 KILLED_S = 10.0
@@ -67,15 +62,6 @@ class Daemon:
     pid: int | None
     host: str | None
     started: str | None
-
-    def as_json(self) -> dict[str, Json]:
-        """Return the fields, for a JSON document."""
-        return {
-            "state": self.state,
-            "pid": self.pid,
-            "host": self.host,
-            "started": self.started,
-        }
 
 
 def daemon_of(reader: Reader) -> Daemon:
@@ -94,7 +80,7 @@ def _state(reader: Reader) -> str:
     if not alive(reader.folder):
         return ended
     try:
-        state: State = ask(reader.folder, Look())
+        state: State = ask(reader.folder, Command(op="look"))
     except NoDaemonError:
         return ended
     except ControlError:
@@ -127,10 +113,10 @@ def overview(run: RunReader, iteration: int | None, where: str = "") -> dict[str
         "bucket": bucket_of(folder.parent.parent),
         "snapshot": _snapshot(folder),
         "alarms": [asdict(alarm) for alarm in alarms(run, iteration)],
-        "daemon": daemon.as_json(),
+        "daemon": asdict(daemon),
         "needs": [need.as_json() for need in run_needs(standing)],
         "spend": spend(reader, config.budget),
-        "busy": busy(stages, wall_seconds(reader, stages), plan),
+        "busy": busy(stages, wall_seconds(reader, stages)),
         "plan": _planned(plan, stages, found["ended"]),
     }
 
@@ -205,7 +191,7 @@ def stop_run(folder: Path, *, now: bool, say: Callable[[str], None]) -> int:
         raise
     pid = daemon.pid
     try:
-        ask(folder, Stop(now=now))
+        ask(folder, Command(op="stop", now=now))
     except NoDaemonError:
         if not _lives(daemon):  # It ended in the meantime.
             return pid

@@ -24,7 +24,7 @@ import scripts
 from processes import ended, wait_until
 
 from lpfloop.critics.quality.prompt_review import ASPECTS
-from lpfloop.loop.daemon.control import ControlError, Look, NoDaemonError, ask
+from lpfloop.loop.daemon.control import Command, ControlError, NoDaemonError, ask
 from lpfloop.loop.run.request_dispatcher import SLICE
 from lpfloop.policies.engines.engine import Request, Sampling
 from lpfloop.stores.journal_reader import Cost, Reader
@@ -452,7 +452,7 @@ def tell(run: Path, number: int, judge: PaidJudge) -> bool:
 
 def _stops(run: Path) -> bool:
     try:
-        return ask(run, Look()).stopping
+        return ask(run, Command(op="look")).stopping
     except ControlError as error:
         return isinstance(error, NoDaemonError)
 

@@ -10,16 +10,12 @@ import pytest
 
 from lpfloop.configs.load import fields, load_config, resolved
 from lpfloop.loop.daemon.control import (
+    Command,
     CommandRefusedError,
     ControlError,
     ControlServer,
-    Look,
     NoDaemonError,
     Operator,
-    Pause,
-    Resume,
-    Set,
-    Stop,
     alive,
     ask,
 )
@@ -72,25 +68,25 @@ def loop(tmp_path):
 
 def test_pause_set_and_stop_are_recorded(loop):
     (start,) = loop.journal.events("start")
-    assert start["pid"] == ask(loop.folder, Look()).pid
-    assert ask(loop.folder, Pause()).paused
+    assert start["pid"] == ask(loop.folder, Command(op="look")).pid
+    assert ask(loop.folder, Command(op="pause")).paused
     assert loop.stop.paused
     assert loop.journal.meta("paused") == "1"
     assert loop.journal.events("control") == [{"op": "pause"}]
-    assert not ask(loop.folder, Resume()).paused
+    assert not ask(loop.folder, Command(op="resume")).paused
     assert not loop.stop.paused
     assert loop.journal.meta("paused") == "0"
-    ask(loop.folder, Set(path="shutdown_timeout_s", value=1.5))
+    ask(loop.folder, Command(op="set", path="shutdown_timeout_s", value=1.5))
     assert loop.stop.shutdown_timeout_s == 1.5
-    ask(loop.folder, Stop())
+    ask(loop.folder, Command(op="stop"))
     assert loop.journal.events("control")[-1] == {"op": "stop", "now": False}
-    assert ask(loop.folder, Look()).stopping
+    assert ask(loop.folder, Command(op="look")).stopping
     assert loop.stop.requested
 
 
 def test_pause_outlives_a_crash(tmp_path):
     with Loop(tmp_path / "a").served():
-        ask(tmp_path / "a", Pause())
+        ask(tmp_path / "a", Command(op="pause"))
     with Loop(tmp_path / "a").served() as again:
         assert again.stop.paused
     with Loop(tmp_path / "a", lift_pause=True).served() as lifted:
@@ -113,7 +109,7 @@ def test_other_process_of_daemons_number_is_left_alone(loop):
 
 def test_live_field_is_kept_with_the_run(loop):
     path = "critic.engine.concurrency"
-    assert ask(loop.folder, Set(path=path, value=7)).live[path] == 7
+    assert ask(loop.folder, Command(op="set", path=path, value=7)).live[path] == 7
     (config,) = loop.taken
     assert config.critic.engine.concurrency == 7
     assert json.loads(loop.journal.meta("config"))["critic"]["engine"]["concurrency"] == 7
@@ -123,26 +119,26 @@ def test_live_field_is_kept_with_the_run(loop):
 @pytest.mark.parametrize("error", [EngineError("no worker"), OSError("no worker")])
 def test_setting_that_fails_is_undone(loop, error):
     path = "policy.engine.replicas"
-    before, meta = ask(loop.folder, Look()).live[path], loop.journal.meta("config")
+    before, meta = ask(loop.folder, Command(op="look")).live[path], loop.journal.meta("config")
 
     loop.too_many, loop.error = 3, error
     for _ in range(2):
         with pytest.raises(CommandRefusedError, match="no worker"):
-            ask(loop.folder, Set(path=path, value=3))
-    assert ask(loop.folder, Look()).live[path] == before
+            ask(loop.folder, Command(op="set", path=path, value=3))
+    assert ask(loop.folder, Command(op="look")).live[path] == before
     assert loop.journal.events("control") == []
     assert loop.journal.meta("config") == meta
-    assert ask(loop.folder, Pause()).paused
+    assert ask(loop.folder, Command(op="pause")).paused
 
 
 def test_other_fields_are_refused(loop):
     fixed = [field.path for field in fields() if field.effect != "live"]
     for path in [*fixed[::20], "nonsense", "critic", ""]:
         with pytest.raises(CommandRefusedError, match=r"cannot change|is no field"):
-            ask(loop.folder, Set(path=path, value=1))
+            ask(loop.folder, Command(op="set", path=path, value=1))
     for value in [0, "many", None, [1], 1e999]:
         with pytest.raises(CommandRefusedError, match=r"critic\.engine\.concurrency"):
-            ask(loop.folder, Set(path="critic.engine.concurrency", value=value))
+            ask(loop.folder, Command(op="set", path="critic.engine.concurrency", value=value))
     assert loop.taken == []
     assert loop.journal.events("control") == []
 
@@ -155,7 +151,7 @@ def test_run_without_daemon(tmp_path):
     assert not alive(folder)
     assert not (folder / "control.sock").exists()
     with pytest.raises(NoDaemonError, match="run a"):
-        ask(folder, Pause())
+        ask(folder, Command(op="pause"))
 
 
 NOISE = [b"", b"pause\n", b'{"op": "explode"}\n', b"[" * 30_000 + b"\n", b"\xff\xfe\x00\n", b'{"op']
@@ -168,5 +164,5 @@ def test_socket_noise_ignored(loop):
             caller.sendall(noise)
             caller.shutdown(socket.SHUT_WR)
             caller.recv(65536)
-    assert not ask(loop.folder, Look()).paused
+    assert not ask(loop.folder, Command(op="look")).paused
     assert loop.journal.events("control") == []

@@ -19,7 +19,7 @@ from lpfloop.configs.load import load_config
 from lpfloop.errors import ConfigError, NothingToTrainOn
 from lpfloop.loop.daemon import child_run, control
 from lpfloop.loop.daemon.child_run import as_order, job_of
-from lpfloop.loop.daemon.control import Look, ask
+from lpfloop.loop.daemon.control import Command, ask
 from lpfloop.loop.daemon.job import Job
 from lpfloop.loop.lake.query.runs import NoSuchRunError
 
@@ -133,7 +133,7 @@ def begun(run):
 def test_interrupt_and_resume(gated, real_python, environ):
     program = begun(gated)
     program.send_signal(signal.SIGINT)
-    wait_until(lambda: ask(gated.run, Look()).stopping)
+    wait_until(lambda: ask(gated.run, Command(op="look")).stopping)
     gated.allow(FREE)
     said, _ = program.communicate()
     assert "lpfloop.resume('slow')" in said

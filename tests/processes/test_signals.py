@@ -11,7 +11,7 @@ from processes import EVALUATED, FREE, GATED, SAMPLED, Operated, wait_until
 
 from lpfloop.loop.cli.app import Exit
 from lpfloop.loop.daemon import control
-from lpfloop.loop.daemon.control import Look, ask
+from lpfloop.loop.daemon.control import Command, ask
 
 PATIENT = GATED + "shutdown_timeout_s: 600\n"
 
@@ -36,7 +36,7 @@ def sampling(run: Operated) -> subprocess.Popen[str]:
 def tell(process: subprocess.Popen[str], run: Operated, number: signal.Signals) -> None:
     """Send a signal, and wait until the run knows about it."""
     process.send_signal(number)
-    wait_until(lambda: ask(run.run, Look()).stopping)
+    wait_until(lambda: ask(run.run, Command(op="look")).stopping)
 
 
 def test_sigterm_drains_and_commits(held):

@@ -3,7 +3,7 @@
 import pytest
 
 from lpfloop.configs.schema import BudgetConfig
-from lpfloop.loop.daemon.progress import Progress, progress, spend
+from lpfloop.loop.daemon.progress import Progress, busy, progress, spend
 from lpfloop.policies.trainers.work_folder import TrainingPace, append_row, training_pace
 from lpfloop.stores.journal import Done, Journal
 
@@ -90,3 +90,19 @@ def test_spend_against_budget(journal):
     assert found["hours"] == {"used": round(4 / 3600, 4), "limit": 2}
     assert found["disk_gib"]["used"] > 0
     assert found["money"] == {"used": 0, "limit": None}
+
+
+def test_shares_and_speeds_of_roles(tmp_path):
+    opened = Journal.create(tmp_path / "b", {})
+    seconds = {"sample": 100, "refine": 100, "critique:sample": 600, "pair": 0.5}
+    for name, taken in seconds.items():
+        opened.plan(1, name, name, lambda name=name: [name])
+        telemetry = {} if name == "pair" else {"calls": 200, "tokens": 5000}
+        opened.commit([Done(unit=name, parts={}, telemetry=telemetry)])
+        opened.add_seconds(1, name, taken)
+    critic, policy, rest = busy(progress(opened, running=False), 800.5)["roles"]
+    opened.close()
+    assert (critic["role"], critic["share"], critic["calls"]) == ("critic", 0.75, 200)
+    assert (policy["role"], policy["share"], policy["tokens_per_s"]) == ("policy", 0.25, 50.0)
+    assert policy["calls_per_s"] == 2.0
+    assert (rest["role"], rest["calls"]) == ("lpfloop itself", 0)

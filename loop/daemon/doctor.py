@@ -5,13 +5,13 @@ No heavy module is loaded: packages are looked up, not imported.
 
 import sys
 from collections import Counter
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
 from ...configs.own_function import names_function
-from ...configs.schema import ConfigError, CriticConfig, RunConfig
+from ...configs.schema import ConfigError, RunConfig
 from ...policies import devices
 from ...policies.devices import VISIBLE, driver_gpus, is_cpu_build, visible_gpus
 from ...policies.trainers.job import Method
@@ -20,7 +20,6 @@ from ...stores.address import bucket_of
 from ...stores.installation import install_command, vllm_command
 from ...stores.journal_reader import JOURNAL, JournalError, Reader
 from ...stores.lake import run_folder
-from ...stores.records import Prompt
 from ..data.prompt_rows import SPLITS
 from ..recipes.roles import NeededRole, needed_roles, trainings
 from ..run.observed import NOTHING_SEEN, Observed
@@ -64,12 +63,12 @@ def diagnose(config: RunConfig, lake: Path, name: str = "run") -> Diagnosis:
         _memory(config, roles),
         _lake(lake),
         _bucket(lake),
-        _telemetry(config),
     )
     found = Diagnosis(findings=tuple(finding for look in looks for finding in look))
-    if not found.ok:
-        return found
-    start = [_refused(refusal)] if refusal else _start(job, seen)
+    # What a look has found missing already is not told twice.
+    if refusal and not any(f.detail in refusal for f in found.findings if f.status == "missing"):
+        return replace(found, findings=(*found.findings, _refused(refusal)))
+    start = _start(job, seen) if found.ok else ()
     return replace(found, findings=(*found.findings, *start))
 
 
@@ -84,7 +83,7 @@ def _observed(job: Job) -> tuple[Observed, Sequence[NeededRole], str]:
         seen = seen_in(job, required_prompts(job.config, job.read_lake))
         return seen, needed_roles(job.config, seen), ""
     except UnplayedRolesError as error:
-        return NOTHING_SEEN, error.roles, str(error)
+        return NOTHING_SEEN, error.roles, ""  # The finding of each of them tells it.
     except (ConfigError, InputError, JournalError) as error:
         try:
             return NOTHING_SEEN, needed_roles(job.config), str(error)
@@ -131,11 +130,12 @@ def _nodes(config: RunConfig, folder: Path, seen: Observed) -> Iterator[Finding]
 
 def _python() -> Iterator[Finding]:
     here = ".".join(str(part) for part in sys.version_info[:3])
+    new = sys.version_info >= OLDEST_PYTHON
     yield Finding(
         about="Python",
-        status="ok" if sys.version_info >= OLDEST_PYTHON else "missing",
+        status="ok" if new else "missing",
         detail=f"{here}, {machine.system()}",
-        remedy=None if sys.version_info >= OLDEST_PYTHON else "install Python 3.11 or newer",
+        remedy=None if new else "install Python 3.11 or newer",
         is_version=True,
     )
 
@@ -161,43 +161,23 @@ def _packages(config: RunConfig, roles: Sequence[NeededRole]) -> Iterator[Findin
     needed, pins, core = _needed(config, roles), installation.locked(), installation.core_names()
     for name in [*core, *sorted(needed - {*core}), *OPTIONAL]:
         here, pin = devices.installed(name), pins.get(name)
-        if here is None:
-            yield Finding(
-                about=name,
-                status="missing" if name in needed else "note",
-                detail=_missing(name, needed),
-                remedy=(
-                    install_command(name, on_gpu=bool(driver_gpus())) if name in needed else None
-                ),
-                is_version=True,
-            )
-        elif pin is None or here.partition("+")[0] == pin:
-            yield Finding(about=name, status="ok", detail=here, is_version=True)
-        else:
-            detail = f"{here}, and the lock has {pin}"
-            yield Finding(about=name, status="note", detail=detail, is_version=True)
-
-
-def _missing(name: str, needed: Collection[str]) -> str:
-    """Return that a package is missing, and its purpose if a run works without it."""
-    if name in needed:
-        return "not installed"
-    return f"not installed; no run needs it, {OPTIONAL[name]} does"
+        remedy, status = None, "ok"
+        if here is None and name in needed:
+            status, here = "missing", "not installed"
+            remedy = install_command(name, on_gpu=bool(driver_gpus()))
+        elif here is None:
+            status, here = "note", f"not installed; no run needs it, {OPTIONAL[name]} does"
+        elif pin is not None and here.partition("+")[0] != pin:
+            status, here = "note", f"{here}, and the lock has {pin}"
+        yield Finding(about=name, status=status, detail=here, remedy=remedy, is_version=True)
 
 
 def _inputs(config: RunConfig, lake: Path) -> Iterator[Finding]:
-    """Read the prompts, people's labels, the critic's texts, filter lists and mixed-in rows.
-
-    The launcher's file is looked for.
-    """
-    from ...critics.feedback import FeedbackCritic
+    """Read the prompts and people's labels; look for the launcher's file."""
     from ..data.files import InputError
     from ..data.prompts import load_prompts, notes_of
-    from ..run.prompt_filters import Filters
-    from ..stages.mix import mix_of, require_mix
     from ..stages.people_labels import label_prompts
 
-    prompts: list[Prompt] = []
     notes = notes_of(config.prompts)
     try:
         labels = label_prompts(config, lake) if config.annotation.source else ()
@@ -212,28 +192,6 @@ def _inputs(config: RunConfig, lake: Path) -> Iterator[Finding]:
         yield Finding(about="prompts", status="ok", detail=detail)
         for said in notes.sentences():
             yield Finding(about="prompts", status="note", detail=said)
-    try:
-        FeedbackCritic.from_config(config.critic)
-    except ConfigError as error:
-        yield Finding(about="critic", status="missing", detail=str(error))
-    else:
-        yield Finding(about="critic", status="ok", detail=_rated_by(config.critic))
-    try:
-        Filters.from_config(config)
-    except ConfigError as error:
-        yield Finding(about="prompt filters", status="missing", detail=str(error))
-    try:
-        require_mix(mix_of(config), prompts)
-    except InputError as error:
-        yield Finding(about="mix", status="missing", detail=str(error))
-
-
-def _rated_by(critic: CriticConfig) -> str:
-    """Return who rates answers: a model by its templates, the verifier, or both."""
-    model = f"templates {critic.templates}, aspects {critic.aspects}"
-    verifier = f"the verifier ({critic.verifier or 'shipped'})"
-    said = {"feedback": model, "verifier": verifier, "both": f"{model}; {verifier}"}
-    return said[critic.kind]
 
 
 def _devices(config: RunConfig, roles: Sequence[NeededRole]) -> Iterator[Finding]:
@@ -324,15 +282,11 @@ def _memory(config: RunConfig, roles: Sequence[NeededRole]) -> Iterator[Finding]
         stages = memory_of(config, roles=roles)
     except (ConfigError, EngineError):
         return  # reported above
-    refused = config.memory == "refuse"
     for stage in stages:
+        refused = config.memory == "refuse" and stage.verdict == "does not fit"
         yield Finding(
             about="memory",
-            status="missing"
-            if refused and stage.verdict == "does not fit"
-            else "note"
-            if stage.is_tight
-            else "ok",
+            status="missing" if refused else "note" if stage.is_tight else "ok",
             detail=f"{stage.stage}: {stage.verdict}: {stage.as_text()}",
             remedy=stage.advice() or None,
         )
@@ -340,19 +294,17 @@ def _memory(config: RunConfig, roles: Sequence[NeededRole]) -> Iterator[Finding]
 
 def _lake(lake: Path) -> Iterator[Finding]:
     found = machine.disk(lake)
+    status, remedy = "ok", None
     detail = f"{found.free / GIB:.1f} GiB free at {found.folder} ({found.file_system})"
     if not found.writable:
-        remedy = "choose another folder by --lake"
+        status, remedy = "missing", "choose another folder by --lake"
         detail = f"{found.folder} cannot be written to"
-        yield Finding(about="lake", status="missing", detail=detail, remedy=remedy)
     elif found.remote:
+        status = "note"
         remedy = "the journal wants a local disk: file locks may not hold across machines"
-        yield Finding(about="lake", status="note", detail=detail, remedy=remedy)
     elif found.free < LEAST_DISK:
-        remedy = f"free some: less than {LEAST_DISK / GIB:.0f} GiB are left"
-        yield Finding(about="lake", status="note", detail=detail, remedy=remedy)
-    else:
-        yield Finding(about="lake", status="ok", detail=detail)
+        status, remedy = "note", f"free some: less than {LEAST_DISK / GIB:.0f} GiB are left"
+    yield Finding(about="lake", status=status, detail=detail, remedy=remedy)
 
 
 def _bucket(lake: Path) -> Iterator[Finding]:
@@ -369,17 +321,3 @@ def _bucket(lake: Path) -> Iterator[Finding]:
     else:
         detail = f"{url} answers; journals, locks and copies are at {lake}"
         yield Finding(about="bucket", status="ok", detail=detail)
-
-
-def _telemetry(config: RunConfig) -> Iterator[Finding]:
-    """Yield the telemetry settings of the child processes."""
-    from ...policies.workers.environment import worker_environment
-
-    env = worker_environment(config.policy.engine)
-    names = ("DO_NOT_TRACK", "HF_HUB_DISABLE_TELEMETRY", "HF_HUB_OFFLINE", "VLLM_NO_USAGE_STATS")
-    off = [name for name in names if env.get(name) == "1"]
-    yield Finding(
-        about="telemetry",
-        status="ok" if len(off) == len(names) else "note",
-        detail=f"child processes run with {', '.join(off)}",
-    )

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ...configs.own_function import names_function
-from ...configs.schema import ConfigError, EngineConfig, RunConfig
+from ...configs.schema import EngineConfig, RunConfig
 from ...policies import devices
 from ...policies.devices import driver_gpus
 from ...stores.installation import install_command, vllm_command
@@ -42,7 +42,6 @@ def model_findings(config: RunConfig, roles: "Sequence[NeededRole]") -> Iterator
             yield from found
         elif role.name != NLI and not names_function(role.model):
             yield _model(f"{REWARD} model", located(role.model, REWARD), EngineConfig())
-    yield from _own(config)
     asked = any(role.name == "policy" and role.named for role in roles)
     if config.iterations > 0 and asked and not trained_here:
         detail = "the policy's weights are not here: it can be sampled and judged, but not trained"
@@ -81,27 +80,6 @@ def _asked(name: str, location: str, engine: EngineConfig) -> Iterator[Finding]:
         yield _engine(f"{name} engine", location, engine, kind)
     if engine.kind not in ("openai", "scripted") and not is_url(location):
         yield _model(f"{name} model", location, engine)
-
-
-def _own(config: RunConfig) -> Iterator[Finding]:
-    """Import the user's own verifier and reward function; read what graders and pools need."""
-    from ...critics.own_verifier import own_verifier
-    from ...policies.engines.engine import EngineError
-    from ...policies.workers.own_check import require_importable
-    from ..run.completers import completers_of
-    from ..run.judges import grader_of
-
-    try:
-        own_verifier(config.critic.verifier)
-        if names_function(config.reward.model):
-            require_importable(config.reward.model)
-    except (ConfigError, EngineError) as error:
-        yield Finding(about="your own functions", status="missing", detail=str(error))
-    for about, read in (("completions", completers_of), ("grader", grader_of)):
-        try:
-            read(config)
-        except ConfigError as error:
-            yield Finding(about=about, status="missing", detail=str(error))
 
 
 def _model(about: str, folder: str, engine: EngineConfig) -> Finding:

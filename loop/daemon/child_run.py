@@ -18,7 +18,7 @@ from contextlib import suppress
 from dataclasses import asdict, replace
 from pathlib import Path
 from queue import SimpleQueue
-from typing import Any, Literal, Self
+from typing import Any, Literal
 
 from ...configs.load import Override, resolved, settable, stored_config
 from ...configs.schema import ConfigError, RunConfig
@@ -31,7 +31,6 @@ from .derived_run import Given
 from .job import Job
 
 CHILD = "lpfloop.loop.cli.child"
-CLOSED = -1
 POLL_S = 0.05
 LAST_LINES = 20
 """How many of the last lines of a failed child are reported."""
@@ -78,49 +77,31 @@ def work_in_child(job: Job, *, lift_pause: bool = False, display: Display = "aut
             print(line, end="", file=sys.stderr, flush=True)  # noqa: T201 -- progress, as it comes
 
     order = as_order(job, lift_pause=lift_pause).encode()
-    with _Pipe() as orders, _Pipe() as ends:
-        with _started(orders, ends, live=live) as child:
+    reading, writing = os.pipe()
+    with open(reading, encoding="utf-8") as ends:  # noqa: PTH123 -- a descriptor
+        try:
+            # In a new session, so that a terminal's Ctrl-C reaches it but once.
+            child = subprocess.Popen(
+                [sys.executable, "-P", "-m", CHILD, str(writing)],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.DEVNULL,
+                stderr=None if live else subprocess.PIPE,
+                text=True,
+                errors="replace",
+                pass_fds=(writing,),
+                start_new_session=True,
+            )
+        finally:
+            os.close(writing)
+        with child:
             try:
-                interrupted = _followed(child, lambda: orders.write(order), show)
+                interrupted = _followed(child, order, show)
             except BaseException:
-                orders.close(orders.writing)  # The child sees that its parent is gone, and stops.
+                if child.stdin is not None:
+                    child.stdin.close()  # The child sees that its parent is gone, and stops.
                 raise
         ended = ends.read()
     _raise_end(job, child.returncode, ended, "".join(last), interrupted=interrupted)
-
-
-class _Pipe:
-    """A pipe whose ends are closed one by one, or at the end."""
-
-    def __init__(self) -> None:
-        self.reading, self.writing = os.pipe()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close(self.reading)
-        self.close(self.writing)
-
-    def close(self, end: int) -> None:
-        """Close one of the ends, unless that was done."""
-        if end == self.reading != CLOSED:
-            self.reading = CLOSED
-            os.close(end)
-        if end == self.writing != CLOSED:
-            self.writing = CLOSED
-            os.close(end)
-
-    def write(self, data: bytes) -> None:
-        """Write all of `data`, unless the reader closed the pipe."""
-        with suppress(BrokenPipeError):
-            while data:
-                data = data[os.write(self.writing, data) :]
-
-    def read(self) -> str:
-        """Return everything written until the writer closed the pipe."""
-        with os.fdopen(self.reading, encoding="utf-8", closefd=False) as source:
-            return source.read()
 
 
 def _on_terminal() -> bool:
@@ -128,32 +109,13 @@ def _on_terminal() -> bool:
     return sys.stderr is sys.__stderr__ and sys.__stderr__ is not None and sys.stderr.isatty()
 
 
-def _started(orders: _Pipe, ends: _Pipe, *, live: bool) -> subprocess.Popen[str]:
-    """Start the child in a new session, so that a terminal's Ctrl-C reaches it but once."""
-    child = subprocess.Popen(
-        [sys.executable, "-P", "-m", CHILD, str(ends.writing)],
-        stdin=orders.reading,
-        stdout=subprocess.DEVNULL,
-        stderr=None if live else subprocess.PIPE,
-        text=True,
-        errors="replace",
-        pass_fds=(ends.writing,),
-        start_new_session=True,
-    )
-    orders.close(orders.reading)
-    ends.close(ends.writing)
-    return child
-
-
-def _followed(
-    child: subprocess.Popen[str], give: Callable[[], None], show: Callable[[str], None]
-) -> bool:
+def _followed(child: subprocess.Popen[str], order: bytes, show: Callable[[str], None]) -> bool:
     """Give the child its order and show its output to the end; return whether it was interrupted.
 
     Another thread reads: the system may hand it the signal, and then no reading is interrupted.
     """
     lines, interrupted = SimpleQueue[str](), False
-    reader = threading.Thread(target=_read, args=(child, give, lines), daemon=True)
+    reader = threading.Thread(target=_read, args=(child, order, lines), daemon=True)
     reader.start()
     while True:
         try:
@@ -168,8 +130,11 @@ def _followed(
             child.send_signal(signal.SIGINT)
 
 
-def _read(child: subprocess.Popen[str], give: Callable[[], None], lines: SimpleQueue[str]) -> None:
-    give()
+def _read(child: subprocess.Popen[str], order: bytes, lines: SimpleQueue[str]) -> None:
+    if child.stdin is not None:
+        with suppress(BrokenPipeError):
+            while order:
+                order = order[os.write(child.stdin.fileno(), order) :]
     for line in child.stderr or ():
         lines.put(line)
 

@@ -4,15 +4,13 @@ import json
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from ...configs.own_function import OwnFunction, names_function
 from ...configs.schema import ConfigError, RunConfig
-from ...critics.facts.fact_judge import FactJudge
 from ...critics.feedback import FeedbackCritic
-from ...critics.grading.grader import Grader
 from ...critics.own_verifier import own_verifier
-from ...critics.scoring.answer_forms import Forms
 from ...policies.engines.engine import EngineError
 from ...policies.trainers.checks import require_nodes, require_training_places
 from ...policies.workers.own_check import require_importable
@@ -26,7 +24,7 @@ from ..evaluation.step_eval_sets import require_choosable
 from ..lake.annotations.bring_in import bring_in
 from ..recipes.refusals import require_fitting, require_sampling
 from ..recipes.roles import NeededRole, critic_alone, needed_roles, require_named
-from ..run.completers import Completers, completers_of
+from ..run.completers import completers_of
 from ..run.fork import Fork
 from ..run.judge_panel import Panels
 from ..run.judges import (
@@ -36,7 +34,6 @@ from ..run.judges import (
     judges_fingerprint,
     verifier_of,
 )
-from ..run.labels import Labels
 from ..run.models import Models
 from ..run.observed import NOTHING_SEEN, Observed
 from ..run.prices import Prices
@@ -61,19 +58,15 @@ from .tell_trackers import require_trackers
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunParts:
-    """The parts of a run, put together before anything is written."""
+    """The parts of a run, put together before anything is written.
+
+    `make` makes the run of them, once its store is open.
+    """
 
     models: Models
-    critic: FeedbackCritic
     verifying: OwnFunction | None
-    panels: Panels
-    completers: Completers | None
-    filters: Filters
-    grader: Grader | None
-    fact_judge: FactJudge | None
-    forms: Forms
-    labels: Labels | None
     fingerprint: Mapping[str, Json]
+    make: partial[Run]
 
 
 def require_settings(config: RunConfig) -> None:
@@ -196,10 +189,12 @@ def parts_of(job: Job, seen: Observed) -> RunParts:
         supervised_fingerprint(job.config),
         own_digests(own_files(job.config)),
     )
-    return RunParts(
+    make = partial(
+        Run,
+        name=job.name,
+        config=job.config,
         models=models,
         critic=critic,
-        verifying=verifying,
         panels=panels,
         completers=completers,
         filters=filters,
@@ -207,8 +202,9 @@ def parts_of(job: Job, seen: Observed) -> RunParts:
         fact_judge=fact_judge,
         forms=forms,
         labels=labels,
-        fingerprint=fingerprint,
+        seen=seen,
     )
+    return RunParts(models=models, verifying=verifying, fingerprint=fingerprint, make=make)
 
 
 @contextmanager
@@ -239,24 +235,12 @@ def opened(
         bring_in(store)
         retried = to_retry(store.journal) if job.retry_unscored else []
         with verifier_of(job.config, parts.verifying) as verifier, _forked(job, store) as fork:
-            run = Run(
-                name=job.name,
-                config=job.config,
+            run = parts.make(
                 store=store,
-                models=models,
-                critic=parts.critic,
                 verifier=verifier,
                 reporter=reporter,
                 stop=stop,
                 prompts={prompt.prompt_id: prompt for prompt in prompts},
-                panels=parts.panels,
-                completers=parts.completers,
-                grader=parts.grader,
-                fact_judge=parts.fact_judge,
-                forms=parts.forms,
-                labels=parts.labels,
-                filters=parts.filters,
-                seen=seen,
                 retry={(s.iteration, s.stage) for s in retried},
                 fork=fork,
             )

@@ -1,4 +1,4 @@
-"""`lpfloop launch`: submit a run to a scheduler, or print the submission."""
+"""`lpfloop launch slurm`: submit a run to Slurm, or print its batch file."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -12,40 +12,40 @@ from .run_commands import refuse_secrets, run
 
 if TYPE_CHECKING:
     from ...configs.schema import RunConfig
-    from ..daemon.launching import Allocation
+    from ..daemon.slurm import Allocation
 
 
 def launch(
-    where: Annotated[str, typer.Argument(help="The scheduler.", metavar="slurm|ray")],
+    where: Annotated[str, typer.Argument(help="The scheduler.", metavar="slurm")],
     options: Annotated[
         list[str] | None, typer.Argument(help="Options for `lpfloop run`, after --.")
     ] = None,
     *,
     name: Annotated[str, typer.Option("--run", help="Name of the run.")],
     lake: Lake = DEFAULT_LAKE,
-    nodes: Annotated[
-        int, typer.Option(min=1, help="Slurm: nodes; more than one are a Ray cluster.")
-    ] = 1,
+    nodes: Annotated[int, typer.Option(min=1, help="Nodes; more than one are a Ray cluster.")] = 1,
     gpus: Annotated[int, typer.Option(min=0, help="GPUs of each node.")] = 1,
     cpus: Annotated[int, typer.Option(min=1, help="CPU cores of each node.")] = 8,
     mem: Annotated[str, typer.Option(help="Memory of each node, in Slurm's notation.")] = "64G",
-    time: Annotated[str, typer.Option(help="Slurm: time limit.")] = "24:00:00",
-    partition: Annotated[str | None, typer.Option(help="Slurm: partition.")] = None,
-    account: Annotated[str | None, typer.Option(help="Slurm: account to charge.")] = None,
+    time: Annotated[str, typer.Option(help="Time limit.")] = "24:00:00",
+    partition: Annotated[str | None, typer.Option(help="Partition.")] = None,
+    account: Annotated[str | None, typer.Option(help="Account to charge.")] = None,
     only_print: Annotated[
         bool, typer.Option("--print", help="Print what would be submitted.")
     ] = False,
 ) -> None:
-    """Hand a run to Slurm or to a Ray cluster.
+    """Hand a run to Slurm.
 
     It stops before the time limit; Slurm starts it again.
     """
     from ...configs.schema import ConfigError
-    from ..daemon.launching import Allocation, submit
+    from ..daemon.slurm import Allocation, submit
 
     with exit_codes():
-        if where not in ("slurm", "ray"):
-            raise ConfigError(f"launch {where}: the schedulers are slurm and ray")
+        if where != "slurm":
+            raise ConfigError(
+                f"launch {where}: the scheduler is slurm; elsewhere start `lpfloop run` itself"
+            )
         refuse_secrets(options or ())
         allocation = Allocation(
             nodes=nodes,
@@ -56,36 +56,24 @@ def launch(
             mem=mem,
             time=time,
         )
-        text = (_for_slurm if where == "slurm" else _for_ray)(name, lake, options or [], allocation)
-        typer.echo(text if only_print else submit(where, text), nl=False)
+        text = _batch_file(name, lake, options or [], allocation)
+        typer.echo(text if only_print else submit(text), nl=False)
 
 
-def _for_slurm(name: str, lake: Path, words: list[str], allocation: "Allocation") -> str:
-    from ..daemon.launching import LaunchedRun, placed_in_ray, refuse_launcher, sampling_nodes
-    from ..daemon.slurm import batch_file
+def _batch_file(name: str, lake: Path, words: list[str], allocation: "Allocation") -> str:
+    from ..daemon.slurm import LaunchedRun, batch_file, placed_in_ray, sampling_nodes, unseen
+    from ..run.terminal import say
 
     sampling = 0
     if allocation.nodes > 1:
         config = _configured(words)
-        refuse_launcher(config, "slurm")
         sampling = sampling_nodes(config, allocation.nodes)
         words = [*words, *(placed_in_ray(config) if sampling else ())]
-        _warn_of(lake)
+        warning = unseen(lake)
+        if warning is not None:
+            say(warning)
     run = LaunchedRun(name=name, lake=lake, options=tuple(words))
     return batch_file(run, allocation, sampling=sampling, resumable=Exit.STOPPED)
-
-
-def _for_ray(name: str, lake: Path, words: list[str], allocation: "Allocation") -> str:
-    from ...configs.schema import ConfigError
-    from ..daemon.launching import LaunchedRun, placed_in_ray, ray_script, refuse_launcher
-
-    config = _configured(words)
-    if allocation.nodes > 1:
-        raise ConfigError(f"--nodes {allocation.nodes}: a Ray cluster has its nodes; leave it out")
-    refuse_launcher(config, "ray")
-    _warn_of(lake)
-    options = (*words, *placed_in_ray(config))
-    return ray_script(LaunchedRun(name=name, lake=lake, options=options), config, allocation)
 
 
 def _configured(words: Sequence[str]) -> "RunConfig":
@@ -101,12 +89,3 @@ def _configured(words: Sequence[str]) -> "RunConfig":
     # Models and data are downloaded where the run is, not here.
     known = set(inspect.signature(RunOptions).parameters) - {"download"}
     return RunOptions(**{k: v for k, v in given.items() if k in known and v is not None}).resolved()
-
-
-def _warn_of(lake: Path) -> None:
-    from ..daemon.launching import unseen
-    from ..run.terminal import say
-
-    told = unseen(lake)
-    if told is not None:
-        say(told)

@@ -1,4 +1,4 @@
-"""The batch file for Slurm: one template around `lpfloop run`.
+"""Handing a run to Slurm: a batch file around `lpfloop run`, with checks before it is queued.
 
 On several nodes `ray symmetric-run` starts Ray on each and the loop on the first. Slurm sends
 SIGTERM to the shell two minutes before the time limit. The shell then stops the run, which commits
@@ -7,12 +7,25 @@ and exits as resumable, and requeues the job unless a user cancelled it.
 
 import re
 import shlex
+import shutil
+import subprocess
 import sys
 import sysconfig
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
 
-from ...configs.schema import ConfigError
-from .launching import GRACE_S, Allocation, LaunchedRun
+from ...configs.schema import ConfigError, RunConfig
+from ...stores.address import bucket_of
+from ...stores.journal_reader import JOURNAL
+from ...stores.lake import run_folder
+from ..recipes.roles import NeededRole, needed_roles
+from ..run.models import CRITIC, is_endpoint
 
+GRACE_S = 120
+"""Seconds between SIGTERM and the end: the loop drains, commits and exits as resumable."""
+OWN_DISKS = ("/tmp", "/var/tmp", "/dev/shm")  # noqa: S108 -- compared with
 WORD = re.compile(r"[A-Za-z0-9_.,:+-]{1,64}")
 """A text that sbatch reads as one word."""
 
@@ -71,6 +84,48 @@ srun --nodes={nodes} --ntasks={nodes} --cpus-per-task={cpus} --kill-on-bad-exit=
 """The step of a loop whose models are sampled in a Ray cluster of all nodes."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Allocation:
+    """The resources of each node; None is the cluster's default. `time` is in Slurm's notation."""
+
+    nodes: int = 1
+    partition: str | None = None
+    account: str | None = None
+    gpus: int = 1
+    cpus: int = 8
+    mem: str = "64G"
+    time: str = "24:00:00"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LaunchedRun:
+    """A run as Slurm starts it: `options` are options of `lpfloop run`.
+
+    The nodes see the `lake` at the same place as this machine.
+    """
+
+    name: str
+    lake: Path
+    options: tuple[str, ...]
+
+    @property
+    def journal(self) -> Path:
+        """The file that exists once the run has started."""
+        return run_folder(self.lake.absolute(), self.name) / JOURNAL
+
+    def start(self, program: Sequence[str]) -> str:
+        """Return the shell command that begins the run."""
+        return shlex.join([*program, "run", "--run", self.name, *self._lake(), *self.options])
+
+    def go_on(self, program: Sequence[str], command: Literal["resume", "stop"]) -> str:
+        """Return the shell command that continues the run, or stops it cleanly."""
+        return shlex.join([*program, command, self.name, *self._lake()])
+
+    def _lake(self) -> list[str]:
+        lake = self.lake.absolute()
+        return ["--lake", bucket_of(lake) or str(lake)]
+
+
 def batch_file(run: LaunchedRun, allocation: Allocation, *, sampling: int, resumable: int) -> str:
     """Return an sbatch file that runs the loop until it is finished; its log is in the lake.
 
@@ -108,7 +163,7 @@ def _header(run: LaunchedRun, allocation: Allocation, sampling: int) -> list[str
     for option in ("partition", "account", "mem", "time"):
         value = getattr(allocation, option)
         if value is not None and not WORD.fullmatch(value):
-            raise ConfigError(f"--{option} {value!r}: not a value that a scheduler accepts")
+            raise ConfigError(f"--{option} {value!r}: not a value that Slurm accepts")
     folder = str(run.lake.absolute())
     if '"' in folder or not folder.isprintable():
         raise ConfigError(f"--lake {folder!r}: not allowed in the header of a batch file")
@@ -131,3 +186,82 @@ def _header(run: LaunchedRun, allocation: Allocation, sampling: int) -> list[str
         *([f"--partition={allocation.partition}"] if allocation.partition else []),
         *([f"--account={allocation.account}"] if allocation.account else []),
     ]
+
+
+def submit(text: str) -> str:
+    """Hand a batch file to `sbatch`; return its output.
+
+    Raises:
+        ConfigError: if the program is not here, or refuses it.
+    """
+    program = shutil.which("sbatch")
+    if program is None:
+        raise ConfigError(
+            "launch slurm: `sbatch` is not installed here; --print shows what to submit elsewhere"
+        )
+    done = subprocess.run([program], input=text, capture_output=True, text=True, check=False)
+    if done.returncode:
+        message = " ".join((done.stderr or done.stdout).split()[-60:])
+        raise ConfigError(f"launch slurm: `sbatch` refused it: {message}")
+    return done.stdout
+
+
+def sampling_nodes(config: RunConfig, nodes: int) -> int:
+    """Return on how many of the nodes nothing is trained: models can be sampled there.
+
+    Raises:
+        ConfigError: if a training asks for more nodes or another way to start on them, or no model
+            can run on the others.
+    """
+    if config.training.launcher == "ray":
+        raise ConfigError(
+            "launch slurm: training.launcher=ray starts nothing there; choose srun, or local for "
+            "the node of the loop alone"
+        )
+    sampling = nodes - config.training.nodes
+    if sampling < 0:
+        raise ConfigError(
+            f"--nodes {nodes}: training.nodes={config.training.nodes}; ask for as many at least, "
+            "or lower it"
+        )
+    if sampling and not _local_roles(config) and not _is_placed(config):
+        idle = "1 node" if sampling == 1 else f"{sampling} nodes"
+        raise ConfigError(
+            f"--nodes {nodes}: every model of this run is at an endpoint, and {idle} would be "
+            "idle; leave out --nodes"
+        )
+    return sampling
+
+
+def placed_in_ray(config: RunConfig) -> list[str]:
+    """Return the options that put policy and critic in a Ray cluster, unless a place is set."""
+    roles = [] if _is_placed(config) else _local_roles(config)
+    return [f"--set={role.name}.engine.place=ray" for role in roles]
+
+
+def unseen(lake: Path) -> str | None:
+    """Return a warning about a lake that other machines will hardly see, or None."""
+    if not any(lake.absolute().is_relative_to(disk) for disk in OWN_DISKS):
+        return None
+    return (
+        f"--lake {lake.absolute()}: every machine has such a folder of its own; the nodes must see "
+        "this one, for its journal and for the weights that it trains"
+    )
+
+
+def _local_roles(config: RunConfig) -> list[NeededRole]:
+    """Return policy and critic, if the run asks them and they are models here."""
+    return [
+        role
+        for role in needed_roles(config)
+        if role.name in ("policy", CRITIC)
+        and role.engine is not None
+        and role.engine.kind not in ("openai", "scripted")
+        and not is_endpoint(role.model)
+    ]
+
+
+def _is_placed(config: RunConfig) -> bool:
+    """Whether the configuration places a model elsewhere."""
+    engines = [role.engine for role in needed_roles(config) if role.engine is not None]
+    return any(part.place != "local" for part in (config.reward, *engines))

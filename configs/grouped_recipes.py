@@ -36,11 +36,6 @@ class RewardWeights(Section):
         weights: dict[str, float] = dict(self)
         return {name: weight for name, weight in weights.items() if weight}
 
-    @property
-    def silent(self) -> frozenset[str]:
-        """The judges of weight 0."""
-        return frozenset(dict(self)) - frozenset(self.counted)
-
 
 class Grouped(Recipe):
     """It samples groups of answers while it trains, each rewarded by the judges of `rewards`."""

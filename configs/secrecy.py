@@ -14,7 +14,7 @@ import base64
 import json
 import os
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar, cast
 from urllib.parse import quote, quote_plus
@@ -97,8 +97,14 @@ def hide_environment() -> None:
 
 def hide_secrets_of(config: "Section") -> None:
     """Black out every key in a configuration, or in a part of one."""
-    for secret in _secrets_in(config):
-        hide_key(secret.strip())
+    # Each command hides the environment's key, and most are without a configuration.
+    from pydantic import SecretStr
+
+    from .section import leaves
+
+    for _, value, _ in leaves(config):
+        if isinstance(value, SecretStr):
+            hide_key(value.get_secret_value().strip())
 
 
 def redacted(text: str) -> str:
@@ -139,20 +145,6 @@ def _is_path(value: str) -> bool:
         return value.startswith("/") and Path(value).exists()
     except OSError:
         return False
-
-
-def _secrets_in(section: "Section") -> Iterator[str]:
-    # Each command hides the environment's key, and most are without a configuration.
-    from pydantic import SecretStr
-
-    from .section import Section
-
-    for name in type(section).model_fields:
-        value: object = getattr(section, name)
-        if isinstance(value, SecretStr):
-            yield value.get_secret_value()
-        elif isinstance(value, Section):
-            yield from _secrets_in(value)
 
 
 def _forms(secret: str) -> Iterable[str]:

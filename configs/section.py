@@ -5,7 +5,7 @@ lake, and is part of unit keys), *cosmetic* (it changes only how fast, where or 
 same rows are made) or *live* (cosmetic, and can be changed during a run).
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Annotated, Any, Literal, cast
 from urllib.parse import urlsplit
 
@@ -17,6 +17,7 @@ from pydantic import (
     Field,
     model_validator,
 )
+from pydantic.fields import FieldInfo
 
 
 class ConfigError(ValueError):
@@ -125,3 +126,13 @@ class Section(BaseModel):
             if isinstance(field.default, Section) and isinstance(said.get(name), dict)
         }
         return {**said, **own}
+
+
+def leaves(section: Section, prefix: str = "") -> Iterator[tuple[str, object, FieldInfo]]:
+    """Yield path, value and declaration of each plain field of a section, at any depth."""
+    for name, info in type(section).model_fields.items():
+        value: object = getattr(section, name)
+        if isinstance(value, Section):
+            yield from leaves(value, f"{prefix}{name}.")
+        else:
+            yield f"{prefix}{name}", value, info

@@ -3,19 +3,20 @@
 import shlex
 import textwrap
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from itertools import takewhile
 from typing import Any, cast
 
 import yaml
-from pydantic import SecretStr, TypeAdapter
+from pydantic import TypeAdapter
 from pydantic_core import to_jsonable_python
 
-from .describe import ConfigField, effect_of, every_field, is_secret
+from .describe import effect_of, every_field, is_secret
 from .engines import ModelsByName
 from .load import defaults_of
 from .read import EXTENDS, presets
 from .schema import RunConfig
-from .section import Effect, Section
+from .section import Effect, Section, leaves
 from .variants import variants
 
 LONGEST = 60
@@ -28,7 +29,6 @@ class SetField:
     path: str
     value: object
     default: object
-    effect: Effect
     is_default: bool
 
 
@@ -47,27 +47,20 @@ def set_fields(config: RunConfig, *, every: bool = False) -> list[SetField]:
 
     Secrets are left out.
     """
-    defaults = {path: value for path, value, _ in _leaves(defaults_of(config))}
-    found = [
-        SetField(
-            path=path,
-            value=value,
-            default=defaults.get(path),
-            effect=effect,
-            is_default=path in defaults and defaults[path] == value,
-        )
-        for path, value, effect in _leaves(config)
+    values, defaults = _values(config), _values(defaults_of(config))
+    return [
+        SetField(path=path, value=value, default=defaults.get(path), is_default=same)
+        for path, value in values.items()
+        for same in (path in defaults and defaults[path] == value,)
+        if every or not same or path == "recipe.name"
     ]
-    chosen = {f.path for f in found if not f.is_default or f.path == "recipe.name"}
-    return [f for f in found if every or f.path in chosen]
 
 
 def differences(first: RunConfig, second: RunConfig) -> list[FieldDifference]:
     """Return the fields in which two configurations differ, those that can change a row first."""
-    one, other = ({path: flow(value) for path, value, _ in _leaves(c)} for c in (first, second))
-    effects: dict[str, Effect] = {
-        path: effect for c in (first, second) for path, _, effect in _leaves(c)
-    }
+    both = (first, second)
+    one, other = ({path: flow(value) for path, value in _values(c).items()} for c in both)
+    effects = {path: effect_of(info) for c in both for path, _, info in leaves(c)}
     found = [
         FieldDifference(path=path, first=one.get(path), second=other.get(path), effect=effect)
         for path, effect in effects.items()
@@ -90,19 +83,9 @@ def nested(shown: Iterable[SetField]) -> dict[str, object]:
 
 def as_yaml(shown: Iterable[SetField], sources: Mapping[str, str]) -> str:
     """Return fields as YAML, each with its default and, if known, its source."""
-    lines = list[str]()
-    open_sections: list[str] = []
-    for field in shown:
-        *sections, leaf = field.path.split(".")
-        same = 0
-        while same < min(len(sections), len(open_sections)) and (
-            sections[same] == open_sections[same]
-        ):
-            same += 1
-        for depth in range(same, len(sections)):
-            lines.append(f"{'  ' * depth}{sections[depth]}:")
-        open_sections = sections
-        lines.append(f"{'  ' * len(sections)}{leaf}: {flow(field.value)}{_comment(field, sources)}")
+    lines = _laid_out(
+        (f.path, [f"{_leaf(f.path)}: {flow(f.value)}{_comment(f, sources)}"]) for f in shown
+    )
     return "\n".join(lines) + "\n"
 
 
@@ -112,48 +95,44 @@ def flow(value: object) -> str:
     return text.removesuffix("\n").removesuffix("\n...")
 
 
-def set_secrets(section: Section, prefix: str = "") -> Iterator[str]:
+def set_secrets(section: Section) -> Iterator[str]:
     """Yield the paths of the secrets that are set."""
-    for name in type(section).model_fields:
-        value: object = getattr(section, name)
-        if isinstance(value, SecretStr):
-            yield f"{prefix}{name}"
-        elif isinstance(value, Section):
-            yield from set_secrets(value, f"{prefix}{name}.")
+    return (path for path, value, info in leaves(section) if is_secret(info) and value is not None)
+
+
+def _laid_out(fields: Iterable[tuple[str, Sequence[str]]]) -> Iterator[str]:
+    """Yield the lines of fields by their paths, below the names of their sections."""
+    above: list[str] = []
+    for path, lines in fields:
+        sections = path.split(".")[:-1]
+        same = takewhile(lambda both: both[0] == both[1], zip(sections, above, strict=False))
+        for depth in range(len(list(same)), len(sections)):
+            yield f"{'  ' * depth}{sections[depth]}:"
+        above = sections
+        yield from textwrap.indent("\n".join(lines), "  " * len(sections)).split("\n")
+
+
+def _leaf(path: str) -> str:
+    return path.rpartition(".")[2]
 
 
 def _comment(field: SetField, sources: Mapping[str, str]) -> str:
-    told = list[str]()
-    if source := _source(field.path, sources):
-        told.append(source)
+    names = field.path.split(".")
+    above = (sources.get(".".join(names[:length])) for length in range(len(names), 0, -1))
+    told = [source for source in [next(filter(None, above), None)] if source]
     if not field.is_default:
         default = flow(field.default)
         told.append(f"default {default}" if len(default) <= LONGEST else "not the default")
-    said = "; ".join(told)
-    return f"  # {said}" if said else ""
+    return f"  # {'; '.join(told)}" if told else ""
 
 
-def _source(path: str, sources: Mapping[str, str]) -> str | None:
-    """Return the source of a field, or of the innermost section around it."""
-    names = path.split(".")
-    for length in range(len(names), 0, -1):
-        if found := sources.get(".".join(names[:length])):
-            return found
-    return None
-
-
-def _leaves(config: RunConfig) -> list[tuple[str, object, Effect]]:
-    """Return each field's path, its value as plain data, and its effect; secrets are left out."""
-    return list(_walk(config, ""))
-
-
-def _walk(section: Section, prefix: str) -> Iterator[tuple[str, object, Effect]]:
-    for name, info in type(section).model_fields.items():
-        own: object = getattr(section, name)
-        if isinstance(own, Section):
-            yield from _walk(own, f"{prefix}{name}.")
-        elif not is_secret(info):
-            yield f"{prefix}{name}", cast("object", to_jsonable_python(own)), effect_of(info)
+def _values(config: RunConfig) -> dict[str, object]:
+    """Return each field's value as plain data by its path; secrets are left out."""
+    return {
+        path: cast("object", to_jsonable_python(value))
+        for path, value, info in leaves(config)
+        if not is_secret(info)
+    }
 
 
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
@@ -205,27 +184,27 @@ SUGGESTED: Mapping[str, object] = {
 """Commented settings of a new file, each with an example value."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Leaf:
-    """A line of the file: its field's path, its value as YAML, and if it is in force."""
-
-    path: str
-    value: str
-    set_here: bool
-
-
 def starter(config: RunConfig, preset: str, file: str, chosen: Sequence[str] = ()) -> str:
     """Return the YAML of a file that makes `config` of a preset; `chosen` fields are shown, too."""
-    values = {field.path: field.value for field in set_fields(config, every=True)}
-    shown = [path for path in dict.fromkeys((*SHOWN, *chosen)) if path in values]
-    leaves = [_Leaf(path=path, value=flow(values[path]), set_here=True) for path in shown]
-    leaves += [
-        _Leaf(path=path, value=flow(value), set_here=False)
-        for path, value in SUGGESTED.items()
-        if path not in shown
-    ]
-    told = _told(config.recipe.name)
-    lines = [*_head(preset, file), f"{EXTENDS}: {preset}", *_section("", leaves, told, config)]
+    values = _values(config)
+    shown = {path: values[path] for path in dict.fromkeys((*SHOWN, *chosen)) if path in values}
+    written = {**shown, **{path: v for path, v in SUGGESTED.items() if path not in shown}}
+    told = {f.path: f.description for f in every_field() if f.recipe in ("", config.recipe.name)}
+    lines = [*_head(preset, file), f"{EXTENDS}: {preset}"]
+    tops = dict.fromkeys(path.partition(".")[0] for path in written)
+    for top in sorted(tops, key=lambda top: top not in written):
+        inside = [path for path in written if path.partition(".")[0] == top]
+        idle = not any(path in shown for path in inside)
+        block = list[tuple[str, list[str]]]()
+        for path in sorted(inside, key=lambda path: path.count(".")):
+            line = f"{_leaf(path)}: {flow(written[path])}"
+            off = path not in shown and not idle
+            block.append((path, [*_wrapped(told[path]), f"# {line}" if off else line]))
+        if top not in written:
+            section = type(getattr(config, top))
+            lines += ["", *_wrapped((section.__doc__ or "").partition("\n")[0])]
+        # A section of suggestions alone is commented out as a whole.
+        lines += [f"# {line}" if idle else line for line in _laid_out(block)]
     return "\n".join(lines) + "\n"
 
 
@@ -236,39 +215,6 @@ def _head(preset: str, file: str) -> Iterator[str]:
     yield f"#   lpfloop config show --config {written} --defaults"
     yield "# Lines behind a # are suggestions. Every field that can be set, with its meaning:"
     yield "#   lpfloop config schema"
-
-
-def _told(recipe: str) -> Mapping[str, ConfigField]:
-    """Return the fields by path, with a recipe's own versions of its settings."""
-    return {f.path: f for f in every_field() if f.recipe in ("", recipe)}
-
-
-def _section(
-    prefix: str, leaves: Sequence[_Leaf], told: Mapping[str, ConfigField], of: Section
-) -> Iterator[str]:
-    """Yield the lines of a section, with nested sections after its own fields."""
-    names = dict.fromkeys(leaf.path.removeprefix(prefix).partition(".")[0] for leaf in leaves)
-    for name in sorted(names, key=lambda n: any(_within(f"{prefix}{n}.", leaves))):
-        path = f"{prefix}{name}"
-        inner = list(_within(f"{path}.", leaves))
-        if not inner:
-            leaf = next(leaf for leaf in leaves if leaf.path == path)
-            yield from _wrapped(told[path].description)
-            yield f"{'' if leaf.set_here else '# '}{name}: {leaf.value}"
-            continue
-        section = getattr(of, name)
-        idle = not any(leaf.set_here for leaf in inner)
-        if idle:  # The whole section is commented out already, so its lines are not again.
-            inner = [replace(leaf, set_here=True) for leaf in inner]
-        lines = [f"{name}:", *(f"  {line}" for line in _section(f"{path}.", inner, told, section))]
-        if not prefix:
-            yield ""
-            yield from _wrapped((type(section).__doc__ or "").partition("\n")[0])
-        yield from (f"# {line}" if idle else line for line in lines)
-
-
-def _within(prefix: str, leaves: Sequence[_Leaf]) -> Iterator[_Leaf]:
-    return (leaf for leaf in leaves if leaf.path.startswith(prefix))
 
 
 def _wrapped(text: str) -> Iterator[str]:

@@ -6,6 +6,7 @@ process that holds the run imports them as rows. Imported judgements also stay i
 records who was given which item.
 """
 
+import math
 import os
 import sqlite3
 import time
@@ -115,22 +116,18 @@ class AnnotationLedger:
 
     def holders(self, queue: str) -> dict[int, set[str]]:
         """Return the people who have judged each place of a queue, or hold it now."""
+        return self._people(queue, held_since=time.time() - LAPSE_S)
+
+    def judged(self, queue: str) -> dict[int, set[str]]:
+        """Return the people who have judged each place of a queue."""
+        return self._people(queue, held_since=math.inf)
+
+    def _people(self, queue: str, *, held_since: float) -> dict[int, set[str]]:
         found = dict[int, set[str]]()
         for place, annotator in self._ask(
             "SELECT i.place, a.annotator FROM items i JOIN assignments a ON a.item = i.item "
             "WHERE i.queue = ? AND (a.state = 'judged' OR (a.state = 'open' AND a.begun > ?))",
-            *(queue, time.time() - LAPSE_S),
-        ):
-            found.setdefault(place, set()).add(annotator)
-        return found
-
-    def judged(self, queue: str) -> dict[int, set[str]]:
-        """Return the people who have judged each place of a queue."""
-        found = dict[int, set[str]]()
-        for place, annotator in self._ask(
-            "SELECT i.place, a.annotator FROM items i JOIN assignments a ON a.item = i.item "
-            "WHERE i.queue = ? AND a.state = 'judged'",
-            queue,
+            *(queue, held_since),
         ):
             found.setdefault(place, set()).add(annotator)
         return found

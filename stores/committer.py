@@ -9,9 +9,9 @@ many, from the journal into files.
 
 import errno
 import logging
-import queue
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
@@ -53,11 +53,6 @@ class Finished:
     telemetry: Mapping[str, float]
     served: Sequence[Mapping[str, Json]] = ()
 
-    @property
-    def weight(self) -> int:
-        """The places it takes in the queue: one, and more if it has many rows."""
-        return 1 + sum(len(rows) for rows in self.tables.values()) // ROWS
-
 
 SEAL = "seal"
 """A request to move finished stages into files."""
@@ -65,28 +60,15 @@ SEAL = "seal"
 Item = Finished | KeptSlice | str
 
 
-class _Backlog(queue.Queue[Item | None]):
-    """A queue whose size is the weight of its items, not their number."""
-
-    _weight = 0
-
-    def _qsize(self) -> int:
-        return self._weight
-
-    def _put(self, item: Item | None) -> None:
-        self._weight += _weight(item)
-        super()._put(item)
-
-    def _get(self) -> Item | None:
-        item = super()._get()
-        self._weight -= _weight(item)
-        return item
-
-
 def _weight(item: Item | None) -> int:
-    if isinstance(item, KeptSlice):
-        return 1 + len(item.replies) // LETTERS
-    return item.weight if isinstance(item, Finished) else 1
+    """Return the places that an item takes in the queue."""
+    match item:
+        case KeptSlice():
+            return 1 + len(item.replies) // LETTERS
+        case Finished():
+            return 1 + sum(len(rows) for rows in item.tables.values()) // ROWS
+        case _:
+            return 1
 
 
 def _name(item: Item) -> str:
@@ -105,13 +87,15 @@ class Committer:
     def __init__(self, journal: Journal, on_settled: Callable[[Sequence[str]], None]) -> None:
         self._journal = journal
         self._on_settled = on_settled
-        self._queue: queue.Queue[Item | None] = _Backlog(QUEUED)
+        self._queue = deque[Item | None]()
+        self._queued = 0
         self._pending = set[str]()
         self._changed = threading.Condition()
         self._closing = threading.Event()
         self._failure: Exception | None = None
-        # Those that a killed process has finished, too.
-        self._unsealed = {stage: _Unsealed() for stage in journal.unsealed_stages()}
+        # The rows and bytes that came into the journal since a stage was sealed; also of stages
+        # that a killed process has finished.
+        self._unsealed = dict.fromkeys(journal.unsealed_stages(), (0, 0))
         self._thread = threading.Thread(target=self._work, name="committer", daemon=True)
         self._thread.start()
 
@@ -123,21 +107,18 @@ class Committer:
         """
         self._raise_failure()
         with self._changed:
+            while self._queued >= QUEUED:
+                # In turns: a signal that arrives just before a wait is handled only after it.
+                self._changed.wait(TURN_S)
+            # Pending last: if a signal interrupts this, nobody waits for what was not queued.
+            self._enqueue(item)
             self._pending.add(_name(item))
-        try:
-            while not self._taken(item):
-                pass
-        except BaseException:
-            self._over([item])
-            raise
 
-    def _taken(self, item: Item) -> bool:
-        """Try for one turn to queue an item; signals are handled between the short turns."""
-        try:
-            self._queue.put(item, timeout=TURN_S)
-        except queue.Full:
-            return False
-        return True
+    def _enqueue(self, item: Item | None) -> None:
+        with self._changed:
+            self._queue.append(item)
+            self._queued += _weight(item)
+            self._changed.notify_all()
 
     def seal(self) -> None:
         """Wait until the rows of finished stages are in files, if there is room for them.
@@ -157,8 +138,7 @@ class Committer:
         with self._changed:
             wanted = frozenset(self._pending)
             while not wanted.isdisjoint(self._pending):
-                # In turns: a signal that arrives just before a wait is handled only after it.
-                self._changed.wait(TURN_S)
+                self._changed.wait(TURN_S)  # In turns, as in `put`.
         self._raise_failure()
 
     def give_up(self) -> None:
@@ -168,7 +148,7 @@ class Committer:
     def close(self) -> None:
         """Make all items durable, unless the disk is full, and end the thread."""
         self._closing.set()
-        self._queue.put(None)
+        self._enqueue(None)
         self._thread.join()
 
     def _raise_failure(self) -> None:
@@ -197,12 +177,15 @@ class Committer:
             self._changed.notify_all()
 
     def _next_group(self) -> list[Item | None]:
-        group = [self._queue.get()]
-        while sum(map(_weight, group)) < GROUP:
-            try:
-                group.append(self._queue.get_nowait())
-            except queue.Empty:
-                break
+        group, weight = list[Item | None](), 0
+        with self._changed:
+            while not self._queue:
+                self._changed.wait()
+            while self._queue and weight < GROUP:
+                group.append(self._queue.popleft())
+                weight += _weight(group[-1])
+            self._queued -= weight
+            self._changed.notify_all()
         return group
 
     def _settle(self, items: Sequence[Item]) -> None:
@@ -225,9 +208,8 @@ class Committer:
         results = done(units)
         reach("lake.commit.before")
         for stage, (rows, size) in self._journal.commit(results).items():
-            unsealed = self._unsealed.setdefault(stage, _Unsealed())
-            unsealed.rows += rows
-            unsealed.size += size
+            before = self._unsealed.get(stage, (0, 0))
+            self._unsealed[stage] = (before[0] + rows, before[1] + size)
         reach("lake.commit.after")
 
     def _seal(self, stages: Sequence[StageId]) -> None:
@@ -238,25 +220,14 @@ class Committer:
         try:
             for stage in dict.fromkeys(stages):
                 finished = self._journal.is_finished(*stage)
-                if finished or self._unsealed[stage].fill_a_file:
+                rows, size = self._unsealed.get(stage, (0, 0))
+                if finished or rows > FILE_ROWS or size > FILE_SIZE:
                     seal_stage(self._journal, *stage, finished=finished)
                     self._unsealed.pop(stage, None)
         except (OSError, apsw.Error, JournalError) as error:
             logger.warning("rows stay in the journal for now: %s", error)
         except Exception as failure:  # noqa: BLE001 -- carried to the thread that waits for it
             self._failure = failure
-
-
-@dataclass(slots=True)
-class _Unsealed:
-    """How many rows and bytes of a stage came into the journal since it was sealed."""
-
-    rows: int = 0
-    size: int = 0
-
-    @property
-    def fill_a_file(self) -> bool:
-        return self.rows > FILE_ROWS or self.size > FILE_SIZE
 
 
 def done(units: Sequence[Finished]) -> list[Done]:

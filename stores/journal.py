@@ -486,22 +486,20 @@ class Journal(Reader):
         return downstream
 
     def _settle_losses(self, results: Sequence[Done]) -> None:
-        if self._query("SELECT 1 FROM lost LIMIT 1"):
-            for result in results:
-                self._settle_loss(result)
-
-    def _settle_loss(self, result: Done) -> None:
-        for table, sha256 in self._query(
-            'SELECT "table", sha256 FROM lost WHERE unit = ?', (result.unit,)
-        ):
-            if table not in result.parts or result.parts[table].sha256 != sha256:
-                raise ContradictionError(
-                    f"unit {result.unit} was damaged, and computed again it gives other {table} "
-                    "than later stages were made from; `lpfloop lake repair "
-                    f"{run_argument(self.folder)} --redo` keeps the new ones and plans everything "
-                    "after them again"
-                )
-        self._db.execute("DELETE FROM lost WHERE unit = ?", (result.unit,))
+        if not self._query("SELECT 1 FROM lost LIMIT 1"):
+            return
+        for result in results:
+            for table, sha256 in self._query(
+                'SELECT "table", sha256 FROM lost WHERE unit = ?', (result.unit,)
+            ):
+                if table not in result.parts or result.parts[table].sha256 != sha256:
+                    raise ContradictionError(
+                        f"unit {result.unit} was damaged, and computed again it gives other "
+                        f"{table} than later stages were made from; `lpfloop lake repair "
+                        f"{run_argument(self.folder)} --redo` keeps the new ones and plans "
+                        "everything after them again"
+                    )
+            self._db.execute("DELETE FROM lost WHERE unit = ?", (result.unit,))
 
     def seal(self, file: HashedFile, parts: Sequence[Part]) -> None:
         """Record a stage file for parts of one stage and table, given in the order of their chunks.
@@ -619,12 +617,9 @@ class Journal(Reader):
         with the same inputs, and replaced if it plans them with others.
         """
         with self._transaction("forget"):
-            return self._forget_with_downstream(iteration, stage)
-
-    def _forget_with_downstream(self, iteration: int, stage: str) -> Downstream:
-        found = self._forget_downstream(iteration, stage)
-        self._forget([(iteration, stage)])
-        return found
+            found = self._forget_downstream(iteration, stage)
+            self._forget([(iteration, stage)])
+            return found
 
     def _forget_downstream(self, iteration: int, stage: str) -> Downstream:
         found = self.downstream(iteration, stage)
@@ -646,35 +641,20 @@ class Journal(Reader):
                 " ORDER BY u.iteration, s.ordinal LIMIT 1"
             )
             self._db.execute("DELETE FROM lost")
-            return sum(self._forget_after(iteration, ordinal) for iteration, ordinal in found)
-
-    def _forget_after(self, iteration: int, ordinal: int) -> int:
-        return self._forget(
-            self._query(
+            after = (
                 "SELECT iteration, stage FROM stages"
-                " WHERE iteration > ?1 OR (iteration = ?1 AND ordinal > ?2)",
-                (iteration, ordinal),
+                " WHERE iteration > ?1 OR (iteration = ?1 AND ordinal > ?2)"
             )
-        )
+            return sum(self._forget(self._query(after, first)) for first in found)
 
     def _forget(self, stages: Sequence[StageId]) -> int:
         """Forget the plans and results of stages; their cost still counts as spent."""
-        self._abandon(
-            totals
-            for place in stages
-            for (totals,) in self._query(
-                "SELECT totals FROM stages WHERE iteration = ? AND stage = ?", place
-            )
+        spent = (
+            "SELECT totals FROM stages WHERE iteration = ?1 AND stage = ?2 UNION ALL SELECT r.cost"
+            " FROM replies r JOIN units u ON u.key = r.unit"
+            " WHERE u.iteration = ?1 AND u.stage = ?2"
         )
-        self._abandon(
-            cost
-            for place in stages
-            for (cost,) in self._query(
-                "SELECT r.cost FROM replies r JOIN units u ON u.key = r.unit"
-                " WHERE u.iteration = ? AND u.stage = ?",
-                place,
-            )
-        )
+        self._abandon(cost for place in stages for (cost,) in self._query(spent, place))
         self._db.executemany(
             "DELETE FROM replies WHERE unit IN"
             " (SELECT key FROM units WHERE iteration = ? AND stage = ?)",

@@ -250,23 +250,25 @@ class RunWriter:
         self.when_there_is_room(write)
         return path
 
-    def verified_checkpoint(self, checkpoint_id: str) -> Path:
-        """Return the folder of a published checkpoint, every byte verified.
+    def verified_model(self, table: str, name: str) -> Path:
+        """Return the folder of a published checkpoint or reward model, every byte verified.
 
-        Raises:
-            OwedAgainError: if it is damaged: the training is pending again.
-            DamagedError: if it is whole, and only its canary was altered.
-            JournalError: if its weights were removed by `lpfloop lake gc`.
-        """
-        return self._verified_model(CHECKPOINTS, checkpoint_id)
-
-    def verified_reward_model(self, reward_model_id: str) -> Path:
-        """Return the folder of a published reward model, every byte verified.
+        `table` is `checkpoints` or `reward_models`.
 
         Raises:
             OwedAgainError: if it is damaged: its training is pending again.
+            DamagedError: if it is whole, and only its canary was altered.
+            JournalError: if its weights were removed by `lpfloop lake gc`.
         """
-        return self._verified_model(REWARD_MODELS, reward_model_id)
+        folder = self.folder / table / name
+        if f"{table}/{name}" in collected(self.journal):
+            raise JournalError(f"the weights of {folder} were removed by `lpfloop lake gc --keep`")
+        try:
+            fetched = self.when_there_is_room(lambda: self._fetched(folder))
+        except DamagedError as error:
+            raise self._lost(self._trained(table, name), folder, error) from error
+        require_canaries(self.journal, name)
+        return fetched
 
     def publish(self, path: Path) -> None:
         """Publish a finished file or folder of the run's folder, such as a checkpoint."""
@@ -306,17 +308,6 @@ class RunWriter:
 
     def _settled(self, units: Sequence[str]) -> None:
         self.on_settled(units)
-
-    def _verified_model(self, table: str, name: str) -> Path:
-        folder = self.folder / table / name
-        if f"{table}/{name}" in collected(self.journal):
-            raise JournalError(f"the weights of {folder} were removed by `lpfloop lake gc --keep`")
-        try:
-            fetched = self.when_there_is_room(lambda: self._fetched(folder))
-        except DamagedError as error:
-            raise self._lost(self._trained(table, name), folder, error) from error
-        require_canaries(self.journal, name)
-        return fetched
 
     def _fetched(self, model: Path) -> Path:
         """Return a model's local folder; its canaries are fetched, too."""

@@ -14,7 +14,7 @@ import shutil
 from collections.abc import Generator, Iterable, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -27,18 +27,6 @@ from .targets import MARK, TargetError, file_target, folder_target, marked, requ
 Record = Mapping[str, Any]
 ROW_GROUP = 20_000
 PRIVATE_FILE, PRIVATE_FOLDER = 0o600, 0o700
-
-
-class Sink(Protocol):
-    """A file that takes rows."""
-
-    def put(self, row: Record) -> None:
-        """Add a row."""
-        ...
-
-    def close(self) -> None:
-        """Finish the file."""
-        ...
 
 
 @contextmanager
@@ -164,16 +152,12 @@ def put_text(path: Path, text: str) -> None:
     path.write_text(text, encoding="utf-8")
 
 
-def open_sink(path: Path, schema: pa.Schema) -> Sink:
-    """Open a file for rows of a schema; the suffix of its name chooses the format."""
-    return SINKS[path.suffix](path, schema)
+class Sink:
+    """A file that takes rows of a schema: here as JSON lines, with the fields of the rows."""
 
-
-class JsonLines:
-    """One JSON object per line, with the fields of the rows."""
-
-    def __init__(self, path: Path, _schema: pa.Schema) -> None:
-        self._file = path.open("w", encoding="utf-8")
+    def __init__(self, path: Path, schema: pa.Schema) -> None:
+        self._names = schema.names
+        self._file = path.open("w", encoding="utf-8", newline="")
 
     def put(self, row: Record) -> None:
         """Add a row."""
@@ -184,12 +168,11 @@ class JsonLines:
         self._file.close()
 
 
-class Csv:
+class Csv(Sink):
     """A header and one row a line; lists and objects are written as JSON."""
 
     def __init__(self, path: Path, schema: pa.Schema) -> None:
-        self._names = schema.names
-        self._file = path.open("w", encoding="utf-8", newline="")
+        super().__init__(path, schema)
         self._writer = csv.writer(self._file)
         self._writer.writerow(self._names)
 
@@ -197,12 +180,8 @@ class Csv:
         """Add a row."""
         self._writer.writerow([_cell(row[name]) for name in self._names])
 
-    def close(self) -> None:
-        """Finish the file."""
-        self._file.close()
 
-
-class Parquet:
+class Parquet(Sink):
     """Parquet in row groups of bounded size; content-defined chunks let the HF hub deduplicate."""
 
     def __init__(self, path: Path, schema: pa.Schema) -> None:
@@ -229,7 +208,12 @@ class Parquet:
             self._rows = []
 
 
-SINKS = {".jsonl": JsonLines, ".csv": Csv, ".parquet": Parquet}
+SINKS: Mapping[str, type[Sink]] = {".jsonl": Sink, ".csv": Csv, ".parquet": Parquet}
+
+
+def open_sink(path: Path, schema: pa.Schema) -> Sink:
+    """Open a file for rows of a schema; the suffix of its name chooses the format."""
+    return SINKS[path.suffix](path, schema)
 
 
 def _cell(value: object) -> object:

@@ -7,12 +7,12 @@ of the same name takes precedence over the hub. `fetch` downloads, if a command 
 """
 
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
 from ...configs.secrecy import redacted
-from ...configs.section import ConfigError, Section
+from ...configs.section import ConfigError, Section, leaves
 from ...stores.hub_cache import (
     HubName,
     cache_folder,
@@ -62,39 +62,32 @@ def without_commit(text: str) -> str:
 
 def hub_names(section: Section) -> list[HubName]:
     """Return the hub's names in a configuration, each once."""
-    inner = (name for _, part in _inner(section) for name in hub_names(part))
-    return list(dict.fromkeys([*(name for _, name in _own(section)), *inner]))
+    found = (_named(path.rpartition(".")[2], value) for path, value, _ in leaves(section))
+    return list(dict.fromkeys(name for name in found if name is not None))
 
 
 def pinned(section: S) -> S:
     """Return a configuration whose hub names include the cached commit."""
     changes: dict[str, Any] = {}
-    for field, name in _own(section):
-        commit = commit_of(name)
-        if commit is not None:
-            changes[field] = name.at(commit).written
-    for field, inner in _inner(section):
-        new = pinned(inner)
-        if new is not inner:
+    for field in type(section).model_fields:
+        value: object = getattr(section, field)
+        new = pinned(value) if isinstance(value, Section) else _at_commit(field, value)
+        if new is not value:
             changes[field] = new
     return section.model_copy(update=changes) if changes else section
 
 
-def _own(section: Section) -> Iterator[tuple[str, HubName]]:
-    """Yield the fields of a section itself that name a model or data set of the hub."""
-    for field in type(section).model_fields:
-        value: object = getattr(section, field)
-        if isinstance(value, str):
-            name = hub_model(value) if field == MODEL_FIELD else dataset_name(value)
-            if name is not None:
-                yield field, name
+def _named(field: str, value: object) -> HubName | None:
+    """Return the model or data set of the hub that a field names, if it does."""
+    if not isinstance(value, str):
+        return None
+    return hub_model(value) if field == MODEL_FIELD else dataset_name(value)
 
 
-def _inner(section: Section) -> Iterator[tuple[str, Section]]:
-    for field in type(section).model_fields:
-        value: object = getattr(section, field)
-        if isinstance(value, Section):
-            yield field, value
+def _at_commit(field: str, value: object) -> object:
+    name = _named(field, value)
+    commit = None if name is None else commit_of(name)
+    return value if name is None or commit is None else name.at(commit).written
 
 
 def fetch(names: Sequence[HubName]) -> None:

@@ -121,8 +121,12 @@ class Models:
             initial=identified(config.policy.model, config.policy.engine),
             reward_id=_reward_id(config) if REWARD in asked else None,
             reward_start=named_start(config.training.reward),
-            judging={name: _judge(config, name) for name in JUDGES if name in asked},
-            annotators={role: _annotator(config, role) for role in roles},
+            judging={name: identified(*place_of(config, name)) for name in JUDGES if name in asked},
+            annotators={
+                role: identified(model.model or NO_MODEL, model.engine)
+                for role in roles
+                for model in (config.annotation.model_of(role),)
+            },
             completers={model.name: _completer(model) for model in completers},
             nli_id=_nli_id(_nli_folder(config)) if NLI in asked else None,
             training_bytes=training_bytes,
@@ -194,14 +198,17 @@ class Models:
         """
         name = served.engine_name
         with self._lock_of(served):
-            allocation = self._allocation(name, lambda: self._allocation_of(name, served))
+            engine = served.engine
+            allocation = self._allocation(
+                name, engine, lambda: self.inventory.engine(name, served.location, engine)
+            )
             if name not in self._loaded:
                 self._hand_over(served, allocation)
-            engine = self._loaded.bring(allocation, lambda: self._opened(name, served))
+            opened = self._loaded.bring(allocation, lambda: self._opened(name, served))
             if served.canary is not None or served == self.initial:
                 with self._changing:
                     self._policies[name] = served
-        return engine
+        return opened
 
     def scorer(self, folder: Path | None = None) -> Scorer:
         """Return the reward model, loaded and awake: the one in `folder`, or the configured one."""
@@ -214,12 +221,7 @@ class Models:
             for other in [n for n, _ in self._loaded.items() if n.startswith(REWARD) and n != name]:
                 self._loaded.close(other)
             return self._loaded.bring(
-                self._allocation(
-                    name,
-                    lambda: in_turns(
-                        self.inventory.scorer(name, wanted, config), config, self.config
-                    ),
-                ),
+                self._allocation(name, config, lambda: self.inventory.scorer(name, wanted, config)),
                 lambda: open_scorer(wanted, config, log=log, identity=identity),
             )
 
@@ -228,7 +230,9 @@ class Models:
         folder, config, log = _nli_folder(self.config), _nli_settings(self.config), "nli.log"
         with self._lock:
             return self._loaded.bring(
-                self._allocation(NLI, lambda: self.inventory.scorer(NLI, str(folder), config)),
+                self._allocation(
+                    NLI, config, lambda: self.inventory.scorer(NLI, str(folder), config)
+                ),
                 lambda: open_entailment(folder, config, log=self.logs / log),
             )
 
@@ -271,26 +275,20 @@ class Models:
         here = engine_kind(served.location, served.engine) in ("vllm", "transformers")
         return self._lock if here else self._lock_elsewhere
 
-    def _allocation(self, name: str, found: Callable[[], Allocation]) -> Allocation:
+    def _allocation(
+        self, name: str, part: EngineConfig | RewardConfig, found: Callable[[], Allocation]
+    ) -> Allocation:
         """Return a model's allocation, computed once, because it reads the headers of its files."""
         with self._changing:
             known, config = self._allocations.get(name), self.config
         if known is not None:
             return known
-        allocation = found()
+        allocation = in_turns(found(), part, config)
         with self._changing:
             # The settings may have changed meanwhile, and the allocation with them.
             if self.config is config:
                 self._allocations[name] = allocation
         return allocation
-
-    def _forget(self, policy: str) -> None:
-        with self._changing:
-            self._policies.pop(policy, None)
-
-    def _allocation_of(self, name: str, served: Served) -> Allocation:
-        found = self.inventory.engine(name, served.location, served.engine)
-        return in_turns(found, served.engine, self.config)
 
     def _opened(self, name: str, served: Served) -> Engine:
         log = self.logs / f"engine-{name[:12]}.log"
@@ -316,10 +314,12 @@ class Models:
                 engine.prove(rows)
 
             self._loaded.replace(old, allocation, reload)
-            self._forget(old)
         elif before.canary is not None:
             self._loaded.close(old)
-            self._forget(old)
+        else:
+            return
+        with self._changing:
+            self._policies.pop(old, None)
 
     def _is_like(self, before: Served, served: Served) -> bool:
         # The GPUs of other machines are unknown; the check assumes that they have some.
@@ -342,11 +342,6 @@ class Models:
         trained = [policy for policy in free if policy.canary is not None]
         first = [p for p in free if p.canary is None and p.engine_name not in judges]
         return next(iter([*trained, *first]), None)
-
-
-def _judge(config: RunConfig, role: str) -> Served:
-    model, engine = place_of(config, role)
-    return identified(model, engine)
 
 
 def place_of(config: RunConfig, role: str) -> tuple[str, EngineConfig]:
@@ -394,12 +389,6 @@ def _nli_settings(config: RunConfig) -> RewardConfig:
         devices=nli.devices,
         replicas=1,
     )
-
-
-def _annotator(config: RunConfig, role: Role) -> Served:
-    """Return the model behind the annotators of a role."""
-    model = config.annotation.model_of(role)
-    return identified(model.model or NO_MODEL, model.engine)
 
 
 def _completer(pooled: PoolModel) -> Served:

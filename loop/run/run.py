@@ -22,8 +22,8 @@ from ...stores.failpoints import reach
 from ...stores.journal_reader import StageId, Unit
 from ...stores.keys import Json, digest
 from ...stores.lake import RunWriter
-from ...stores.records import Prompt, RewardModel
-from ...stores.schemas import RowsByType
+from ...stores.records import Checkpoint, Prompt, RewardModel
+from ...stores.schemas import TABLES, RowsByType
 from .budget import Budget, cost_of
 from .completers import Completers
 from .device_placement import MAIN_THREAD, DevicePlacement, Places
@@ -184,7 +184,7 @@ class Run:
             OwedAgainError: if it is damaged: its training is pending again.
         """
         if served.canary is not None and served.identity not in self._verified:
-            self.store.verified_checkpoint(served.identity)
+            self.store.verified_model(TABLES[Checkpoint], served.identity)
             self._verified.add(served.identity)
 
     def reward_folder(self, model: RewardModel) -> Path:
@@ -194,7 +194,7 @@ class Run:
             OwedAgainError: if it is damaged: its training is pending again.
         """
         if model.reward_model_id not in self._verified:
-            self.store.verified_reward_model(model.reward_model_id)
+            self.store.verified_model(TABLES[RewardModel], model.reward_model_id)
             self._verified.add(model.reward_model_id)
         return self.store.folder / model.path
 

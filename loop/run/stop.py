@@ -87,13 +87,6 @@ class StopSignal:
         if self._requested:
             raise Stopped
 
-    def admit(self) -> None:
-        """Wait while paused, and raise `Stopped` after a request to stop; then a unit may begin."""
-        # Polled: a lock would deadlock if the signal handler took it in the waiting thread.
-        while self._paused and not self._requested:
-            time.sleep(POLL_S)
-        self.check()
-
     def at_once(self, number: int) -> None:
         """End this process and its children now, as a shell reports a death by signal `number`."""
         for _ in range(ROUNDS):

@@ -2,9 +2,6 @@
 
 import os
 import signal
-import time
-from contextlib import nullcontext
-from types import SimpleNamespace
 
 import pytest
 
@@ -23,7 +20,7 @@ def test_signal_asks_for_a_stop():
             signal.raise_signal(number)
             assert stop.requested
             with pytest.raises(Stopped):
-                stop.admit()
+                stop.check()
 
 
 def test_ignored_hang_up_stays_ignored():
@@ -76,21 +73,3 @@ def test_work_is_given_up_at_deadline():
     with pytest.raises(Stopped), stop.on_signals():
         work()
     assert len(swallowed) == 1
-
-
-@pytest.mark.parametrize("ended_by", ["unpause", "request"])
-def test_pause_holds_next_unit(monkeypatch, ended_by):
-    stop, sleeps = StopSignal(), []
-
-    def sleep(seconds):
-        sleeps.append(seconds)
-        if len(sleeps) == 3:
-            getattr(stop, ended_by)()
-
-    stop.pause()
-    stop.check()
-    clock = SimpleNamespace(sleep=sleep, monotonic=time.monotonic)
-    monkeypatch.setattr("lpfloop.loop.run.stop.time", clock)
-    with pytest.raises(Stopped) if ended_by == "request" else nullcontext():
-        stop.admit()
-    assert len(sleeps) == 3

@@ -342,7 +342,7 @@ def _conditional_client(endpoint: str | None, region: str | None) -> Any:
         read_timeout=REQUEST_S,
         s3={"addressing_style": "path"} if endpoint else {},
     )
-    return get_session().create_conditional_client(
+    return get_session().create_client(
         "s3", region_name=region or "us-east-1", endpoint_url=endpoint, config=config
     )
 

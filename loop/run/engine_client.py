@@ -52,31 +52,37 @@ class ModelClient(ABC, Generic[R, A, B]):
     def name(self, request: R) -> str:
         """Return a name of the request that is unique within its unit."""
 
-    def most(self, _requests: Sequence[R]) -> Cost:
+    def most(self, requests: Sequence[R]) -> Cost:
         """Return the maximal cost of requests, each sent once."""
+        del requests
         return Cost()
 
-    def expected(self, _requests: Sequence[R]) -> Cost:
+    def expected(self, requests: Sequence[R]) -> Cost:
         """Return the expected cost of requests, including expected repetitions."""
+        del requests
         return Cost()
 
-    def spent(self, _requests: Sequence[R], _answers: Sequence[A], *, again: bool) -> UnitStats:  # noqa: ARG002 -- for subclasses
+    def spent(self, requests: Sequence[R], answers: Sequence[A], *, again: bool) -> UnitStats:
         """Return the actual cost of answers, and learn the expected cost from it."""
+        del requests, answers, again
         return UnitStats()
 
     def note_failures(self, answers: Sequence[A]) -> None:
         """Record in the journal why requests failed."""
 
-    def remarks(self, _answers: Sequence[A]) -> set[str]:
+    def remarks(self, answers: Sequence[A]) -> set[str]:
         """Return warnings about the answers, as sentences."""
+        del answers
         return set()
 
-    def written(self, _names: Sequence[str], _answers: Sequence[A]) -> str | None:
+    def written(self, names: Sequence[str], answers: Sequence[A]) -> str | None:
         """Return answers as text to keep; None if they cost nothing."""
+        del names, answers
         return None
 
-    def read(self, _text: str) -> Mapping[str, A]:
+    def read(self, text: str) -> Mapping[str, A]:
         """Return the answers in a kept text, by the names of their requests."""
+        del text
         return {}
 
 

@@ -76,8 +76,7 @@ class Annotating(JudgedStage[Showings, PairChoice, Preference]):
     order: Ordering
     keyed_on: Keying
 
-    def depends_on(self) -> Mapping[str, Json]:
-        """Return the annotator, its noise and every setting that can change a verdict."""
+    def _depends_on(self) -> Mapping[str, Json]:
         return {
             "verb": self.verb.name,
             "annotator": self.annotator.digest,
@@ -90,8 +89,7 @@ class Annotating(JudgedStage[Showings, PairChoice, Preference]):
             **guard_params(self.run, self.judge),
         }
 
-    def subjects(self, chunk: int) -> Iterator[Showings]:
-        """Return the matches that the annotator was drawn for, once for each order."""
+    def _subjects(self, chunk: int) -> Iterator[Showings]:
         pool, seed = self.panel.pool, self.run.config.seed
         for place, match in enumerate(self.matched(chunk)):
             if assign(pool, match.drawn_by, seed) is self.annotator:
@@ -100,17 +98,16 @@ class Annotating(JudgedStage[Showings, PairChoice, Preference]):
                 for order in (None,) if known else orders_of(match, seed, self.order):
                     yield (Showing(match=match, row=row, place=place, order=order),)
 
-    def unasked(self, subject: Showings) -> list[Reading[PairChoice]] | None:
-        """Return the reading of a match that was decided without an annotator; None for others."""
+    def _unasked(self, subject: Showings) -> list[Reading[PairChoice]] | None:
         (showing,) = subject
         return [Reading(showing.row.status, PairChoice())] if showing.order is None else None
 
-    def inquiries(self, chunk: int, replies: Replies[Preference]) -> list[AnyRequest]:
+    def _inquiries(self, chunk: int, replies: Replies[Preference]) -> list[AnyRequest]:
         """Ask about first showings of matches, then about second ones, several pairs per prompt.
 
         A retry asks about each pair in a separate prompt.
         """
-        alone = super().inquiries(chunk, replies)
+        alone = super()._inquiries(chunk, replies)
         size = 1 if replies.had else self.annotator.batch_size
         found = [one for one in alone if one.settled]
         # Pairs with an input have another form of prompt.
@@ -123,7 +120,7 @@ class Annotating(JudgedStage[Showings, PairChoice, Preference]):
         return found + [
             PairRequest(
                 subject=tuple(shown[at : at + size]),
-                pose=self.pose,
+                pose=self._pose,
                 most=replies.most,
                 attempts=replies.had,
             )
@@ -131,10 +128,9 @@ class Annotating(JudgedStage[Showings, PairChoice, Preference]):
             for at in range(0, len(shown), size)
         ]
 
-    def judgements(
+    def _judgements(
         self, asked: Sequence[AnyRequest], replies: Replies[Preference]
     ) -> list[Preference]:
-        """Return one preference per match; the verdicts of both orders are reconciled."""
         by_match = dict[int, list[AnyRequest]]()
         for one in asked:
             by_match.setdefault(one.subject[0].place, []).append(one)
@@ -142,23 +138,20 @@ class Annotating(JudgedStage[Showings, PairChoice, Preference]):
         return [
             row
             for alike in found
-            for row in replies.kept(self.ids(alike[0].subject))
-            or (self.rows(alike[0]) if len(alike) == 1 else [_both(*alike)])
+            for row in replies.kept(self._ids(alike[0].subject))
+            or (self._rows(alike[0]) if len(alike) == 1 else [_both(*alike)])
         ]
 
-    def rows(self, asked: AnyRequest) -> list[Preference]:
-        """Return the preference of a match that was shown once, or was decided before."""
+    def _rows(self, asked: AnyRequest) -> list[Preference]:
         (showing,), (reading,) = asked.subject, asked.readings
         return [
             showing.row if showing.order is None else _said(showing, reading, showing.order, asked)
         ]
 
-    def ids(self, subject: Showings) -> list[str]:
-        """Return the ids of the preferences."""
+    def _ids(self, subject: Showings) -> list[str]:
         return [showing.row.preference_id for showing in subject]
 
-    def pose(self, subject: Showings, attempt: int) -> Posed[PairChoice]:
-        """Ask about some pairs."""
+    def _pose(self, subject: Showings, attempt: int) -> Posed[PairChoice]:
         pairs = [self._comparison(showing) for showing in subject]
         about = [[pair.key for pair in pairs], [pair.order for pair in pairs]]
         name = row_id("ask", about)

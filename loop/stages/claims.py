@@ -131,36 +131,30 @@ class BreakingUp(JudgedStage[AnswerPassage, Statements, Breakdown]):
     templates: FactJudge
     answers: Callable[[int], Sequence[Candidate]]
 
-    def depends_on(self) -> Mapping[str, Json]:
-        """Return the template, the critic's settings and the limit of passages per answer."""
+    def _depends_on(self) -> Mapping[str, Json]:
         return {
             "template": self.templates.digest(STATEMENTS),
             "most": self.run.config.facts.most,
             **judge_params(self.run, self.judge, self.run.config.critic),
         }
 
-    def subjects(self, chunk: int) -> Iterable[AnswerPassage]:
-        """Return the passages of the answers."""
+    def _subjects(self, chunk: int) -> Iterable[AnswerPassage]:
         return chain.from_iterable(map(self._passages, self.answers(chunk)))
 
-    def pose(self, subject: AnswerPassage, attempt: int) -> Posed[Statements]:
-        """Ask for the statements of a passage."""
-        prompt, (name,) = self.run.prompts[subject.candidate.prompt_id], self.ids(subject)
+    def _pose(self, subject: AnswerPassage, attempt: int) -> Posed[Statements]:
+        prompt, (name,) = self.run.prompts[subject.candidate.prompt_id], self._ids(subject)
         question = self.templates.ask_statements(prompt, subject.text, self.guard(name))
         seed = derive_seed(self.run.config.seed, "break up", name, attempt)
         return Posed(question, name, seed)
 
-    def ids(self, subject: AnswerPassage) -> list[str]:
-        """Return the id of the breakdown."""
+    def _ids(self, subject: AnswerPassage) -> list[str]:
         return [row_id("broken", [subject.candidate.candidate_id, subject.place, self.identity])]
 
-    def unasked(self, subject: AnswerPassage) -> list[Reading[Statements]] | None:
-        """Return the reason for not sending a passage to the critic; None if it is sent."""
+    def _unasked(self, subject: AnswerPassage) -> list[Reading[Statements]] | None:
         return None if subject.status is None else [Reading(subject.status.value, NO_STATEMENTS)]
 
-    def rows(self, asked: JudgeRequest[AnswerPassage, Statements]) -> list[Breakdown]:
-        """Return the breakdown."""
-        (reading,), (name,) = asked.readings, self.ids(asked.subject)
+    def _rows(self, asked: JudgeRequest[AnswerPassage, Statements]) -> list[Breakdown]:
+        (reading,), (name,) = asked.readings, self._ids(asked.subject)
         candidate, place, text, _ = asked.subject
         breakdown = Breakdown(
             breakdown_id=name,
@@ -201,8 +195,7 @@ class JudgingClaims(JudgedStage[JudgedStatements, StatementSupport, Claim]):
     templates: FactJudge
     statements: StatementsOf
 
-    def depends_on(self) -> Mapping[str, Json]:
-        """Return the template, the critic's settings and the limits of statements."""
+    def _depends_on(self) -> Mapping[str, Json]:
         config = self.run.config.facts
         return {
             "most": config.most,
@@ -211,8 +204,7 @@ class JudgingClaims(JudgedStage[JudgedStatements, StatementSupport, Claim]):
             **judge_params(self.run, self.judge, self.run.config.critic),
         }
 
-    def subjects(self, chunk: int) -> Iterable[JudgedStatements]:
-        """Return the statements of each answer in groups of at most `facts.together`."""
+    def _subjects(self, chunk: int) -> Iterable[JudgedStatements]:
         size = self.run.config.facts.together
         by_answer = dict[tuple[str, bool], list[JudgedStatement]]()
         for statement in self.statements(chunk):
@@ -221,25 +213,21 @@ class JudgingClaims(JudgedStage[JudgedStatements, StatementSupport, Claim]):
         for of in by_answer.values():
             yield from (tuple(of[first : first + size]) for first in range(0, len(of), size))
 
-    def pose(self, subject: JudgedStatements, attempt: int) -> Posed[StatementSupport]:
-        """Ask which of the statements the reference supports."""
-        prompt, name = self.run.prompts[subject[0].prompt_id], self.ids(subject)[0]
+    def _pose(self, subject: JudgedStatements, attempt: int) -> Posed[StatementSupport]:
+        prompt, name = self.run.prompts[subject[0].prompt_id], self._ids(subject)[0]
         texts = [statement.text for statement in subject]
         question = self.templates.ask_support(prompt, texts, self.guard(name))
         seed = derive_seed(self.run.config.seed, "judge claims", name, attempt)
         return Posed(question, name, seed)
 
-    def ids(self, subject: JudgedStatements) -> list[str]:
-        """Return the ids of the claims."""
+    def _ids(self, subject: JudgedStatements) -> list[str]:
         return [_claim_id(statement, self.identity) for statement in subject]
 
-    def unasked(self, subject: JudgedStatements) -> list[Reading[StatementSupport]] | None:
-        """Return that statements beyond the most are not judged."""
+    def _unasked(self, subject: JudgedStatements) -> list[Reading[StatementSupport]] | None:
         beyond = Reading(BEYOND, StatementSupport())
         return [beyond] * len(subject) if subject[0].beyond else None
 
-    def rows(self, asked: JudgeRequest[JudgedStatements, StatementSupport]) -> Iterator[Claim]:
-        """Return a claim for each statement."""
+    def _rows(self, asked: JudgeRequest[JudgedStatements, StatementSupport]) -> Iterator[Claim]:
         by = (self.identity, self.iteration, self.judge.identity)
         for statement, reading in zip(asked.subject, asked.readings, strict=True):
             yield _claim(statement, reading, by, attempts=asked.attempts, text=asked.text)

@@ -148,8 +148,7 @@ class Critiquing(JudgedStage[Alike, AspectRatings, Critique]):
     sample: int = FIRST
     by_text: bool = False
 
-    def depends_on(self) -> Mapping[str, Json]:
-        """Return the templates, the critic's settings, and the verifier if both are used."""
+    def _depends_on(self) -> Mapping[str, Json]:
         config = self.run.config.critic
         both = {"verifier": verifier_critic(self.run).digest} if config.kind == "both" else {}
         return {
@@ -172,15 +171,13 @@ class Critiquing(JudgedStage[Alike, AspectRatings, Critique]):
         """Plan and pay the stage."""
         return judged(self, label, work)
 
-    def subjects(self, chunk: int) -> Iterable[Alike]:
-        """Return the answers, grouping equal ones."""
+    def _subjects(self, chunk: int) -> Iterable[Alike]:
         found = self.candidates(chunk)
         answered = [c for c in found if c.finish_reason not in UNASKED]
         yield from grouped(answered, self.run.config.critic.equal_answers)
         yield from ((c,) for c in found if c.finish_reason in UNASKED)
 
-    def pose(self, subject: Alike, attempt: int) -> Posed[AspectRatings]:
-        """Ask for a critique of the first of the answers."""
+    def _pose(self, subject: Alike, attempt: int) -> Posed[AspectRatings]:
         shown, name = subject[0], self.critique_id(subject[0])
         question = self.run.critic.ask(
             self.run.prompts[shown.prompt_id], shown.text, self.guard(name)
@@ -188,18 +185,15 @@ class Critiquing(JudgedStage[Alike, AspectRatings, Critique]):
         seed = derive_seed(self.run.config.seed, "critique", name, attempt)
         return Posed(question, name, seed)
 
-    def ids(self, subject: Alike) -> list[str]:
-        """Return the ids of all critiques that are made of a reply."""
+    def _ids(self, subject: Alike) -> list[str]:
         return [self.critique_id(candidate) for candidate in subject]
 
-    def unasked(self, subject: Alike) -> Sequence[Reading[AspectRatings]] | None:
-        """Return the readings of a candidate without an answer, which is not sent to the critic."""
+    def _unasked(self, subject: Alike) -> Sequence[Reading[AspectRatings]] | None:
         status = UNASKED.get(subject[0].finish_reason)
         prompt = self.run.prompts[subject[0].prompt_id]
         return None if status is None else unread(status, self.run.critic.expected(prompt))
 
-    def rows(self, asked: AnswerInquiry) -> Iterator[Critique]:
-        """Return a critique of each of the equal answers, from the reply about the first one."""
+    def _rows(self, asked: AnswerInquiry) -> Iterator[Critique]:
         first, (reading,) = asked.subject[0], asked.readings
         shows = self.run.critic.shows_reference(self.run.prompts[first.prompt_id])
         for candidate in asked.subject:
@@ -214,11 +208,10 @@ class Critiquing(JudgedStage[Alike, AspectRatings, Critique]):
                 same_as=None if candidate is first else self.critique_id(first),
             )
 
-    def judgements(
+    def _judgements(
         self, asked: Sequence[AnswerInquiry], replies: Replies[Critique]
     ) -> list[Critique]:
-        """Return the critiques; if both judge, new ones include the verifier's rating."""
-        rows = super().judgements(asked, replies)
+        rows = super()._judgements(asked, replies)
         if self.run.config.critic.kind != "both":
             return rows
         told = {c.candidate_id: c for one in asked for c in one.subject}
@@ -227,8 +220,7 @@ class Critiquing(JudgedStage[Alike, AspectRatings, Critique]):
         rated = {row.critique_id: _rated(v) for row, v in zip(new, said, strict=True)}
         return [replace(r, aspects=r.aspects + rated.get(r.critique_id, ())) for r in rows]
 
-    def noted(self, asked: Sequence[AnswerInquiry]) -> list[Receipt]:
-        """Return how many answers were sent to the critic, and how many only share a critique."""
+    def _noted(self, asked: Sequence[AnswerInquiry]) -> list[Receipt]:
         groups = [one.subject for one in asked]
         fates = {KEPT: [group[0].candidate_id for group in groups]}
         how = self.run.config.critic.equal_answers

@@ -96,8 +96,7 @@ class Grading(JudgedStage[Group, Appraisal, Grade]):
     aspect: GradedAspect
     candidates: Callable[[int], Sequence[Candidate]]
 
-    def depends_on(self) -> Mapping[str, Json]:
-        """Return the aspect, its templates and the grader's settings."""
+    def _depends_on(self) -> Mapping[str, Json]:
         config = self.run.config.grading
         cut = {} if config.cut_answers == "graded" else {"cut_answers": config.cut_answers}
         return {
@@ -108,8 +107,7 @@ class Grading(JudgedStage[Group, Appraisal, Grade]):
             **cut,
         }
 
-    def subjects(self, chunk: int) -> Iterable[Group]:
-        """Return the candidates of each prompt together, or for the overall score each alone."""
+    def _subjects(self, chunk: int) -> Iterable[Group]:
         candidates, alone = self.candidates(chunk), self.aspect == "overall"
         groups = dict[str, list[Alike]]()
         for alike in grouped(
@@ -122,8 +120,7 @@ class Grading(JudgedStage[Group, Appraisal, Grade]):
         yield from map(tuple, groups.values())
         yield from (((c,),) for c in candidates if self._untold(c) is not None)
 
-    def pose(self, subject: Group, attempt: int) -> Posed[Appraisal]:
-        """Ask about a group, whose order is drawn for these candidates alone."""
+    def _pose(self, subject: Group, attempt: int) -> Posed[Appraisal]:
         places, first = self._places(subject, attempt), subject[0][0]
         shown = sorted(zip(places, subject, strict=True), key=lambda placed: placed[0])
         texts = [alike[0].text for _, alike in shown]
@@ -135,17 +132,14 @@ class Grading(JudgedStage[Group, Appraisal, Grade]):
         question = self.grader.ask(self.aspect, prompt, texts, told, self.guard(name))
         return Posed(question, name, derive_seed(self.run.config.seed, "grade", about, attempt))
 
-    def ids(self, subject: Group) -> list[str]:
-        """Return the ids of all grades that are made of a reply."""
+    def _ids(self, subject: Group) -> list[str]:
         return [self._id(candidate, subject) for alike in subject for candidate in alike]
 
-    def unasked(self, subject: Group) -> list[Reading[Appraisal]] | None:
-        """Return why a candidate is not shown to the grader."""
+    def _unasked(self, subject: Group) -> list[Reading[Appraisal]] | None:
         why = self._untold(subject[0][0])
         return None if why is None else [Reading(why, Appraisal())]
 
-    def rows(self, asked: JudgeRequest[Group, Appraisal]) -> Iterator[Grade]:
-        """Return a grade for each candidate, from the appraisal of it or of an equal answer."""
+    def _rows(self, asked: JudgeRequest[Group, Appraisal]) -> Iterator[Grade]:
         group, attempts = asked.subject, asked.attempts
         places = self._places(group, attempts - 1) if attempts else [NOWHERE]
         prompt = self.run.prompts[group[0][0].prompt_id]
@@ -171,8 +165,7 @@ class Grading(JudgedStage[Group, Appraisal, Grade]):
                     same_as=None if candidate is alike[0] else self._id(alike[0], group),
                 )
 
-    def noted(self, asked: Sequence[JudgeRequest[Group, Appraisal]]) -> list[Receipt]:
-        """Return how many candidates were shown, how many only share, and why others were not."""
+    def _noted(self, asked: Sequence[JudgeRequest[Group, Appraisal]]) -> list[Receipt]:
         groups = [alike for one in asked for alike in one.subject]
         fates = dict[str, list[str]]()
         for first, *_ in groups:

@@ -154,7 +154,7 @@ class JudgedStage(ABC, Generic[S, T, Judgement]):
     @cached_property
     def identity(self) -> Mapping[str, Json]:
         """Every input of a row except its subject and the number of replies."""
-        return self.depends_on()
+        return self._depends_on()
 
     @property
     def params(self) -> Mapping[str, Json]:
@@ -172,44 +172,44 @@ class JudgedStage(ABC, Generic[S, T, Judgement]):
         return self.run.places.of(self.judge)
 
     @abstractmethod
-    def depends_on(self) -> Mapping[str, Json]:
+    def _depends_on(self) -> Mapping[str, Json]:
         """Return the contents of `identity`."""
 
     @abstractmethod
-    def subjects(self, chunk: int) -> Iterable[S]:
+    def _subjects(self, chunk: int) -> Iterable[S]:
         """Return the subjects of a chunk."""
 
     @abstractmethod
-    def pose(self, subject: S, attempt: int) -> Posed[T]:
+    def _pose(self, subject: S, attempt: int) -> Posed[T]:
         """Return the question about a subject in an attempt, counted from 0."""
 
     @abstractmethod
-    def ids(self, subject: S) -> Sequence[str]:
+    def _ids(self, subject: S) -> Sequence[str]:
         """Return the ids of the rows of a subject."""
 
     @abstractmethod
-    def rows(self, asked: JudgeRequest[S, T]) -> Iterable[Judgement]:
+    def _rows(self, asked: JudgeRequest[S, T]) -> Iterable[Judgement]:
         """Return the rows of a subject after its last reply."""
 
-    def unasked(self, subject: S) -> Sequence[Reading[T]] | None:
+    def _unasked(self, subject: S) -> Sequence[Reading[T]] | None:
         """Return the readings of a subject that is decided without the judge; None for others."""
         del subject
 
-    def noted(self, asked: Sequence[JudgeRequest[S, T]]) -> Sequence[Receipt]:
+    def _noted(self, asked: Sequence[JudgeRequest[S, T]]) -> Sequence[Receipt]:
         """Return the receipts of a unit."""
         del asked
         return ()
 
-    def inquiries(self, chunk: int, replies: Replies[Judgement]) -> Sequence[JudgeRequest[S, T]]:
+    def _inquiries(self, chunk: int, replies: Replies[Judgement]) -> Sequence[JudgeRequest[S, T]]:
         """Return the questions to the judge about a chunk."""
-        return [self._inquiry(subject, replies) for subject in self.subjects(chunk)]
+        return [self._inquiry(subject, replies) for subject in self._subjects(chunk)]
 
-    def judgements(
+    def _judgements(
         self, asked: Sequence[JudgeRequest[S, T]], replies: Replies[Judgement]
     ) -> list[Judgement]:
         """Return the rows of a unit; rows that were read before are kept."""
         return [
-            row for one in asked for row in replies.kept(self.ids(one.subject)) or self.rows(one)
+            row for one in asked for row in replies.kept(self._ids(one.subject)) or self._rows(one)
         ]
 
     def guard(self, request: str) -> GuardKey:
@@ -225,7 +225,7 @@ class JudgedStage(ABC, Generic[S, T, Judgement]):
         run, count = self.run, ReplyCount()
 
         def commit(unit: Unit, asked: Sequence[JudgeRequest[S, T]], cost: UnitStats) -> None:
-            rows, notes = self.judgements(asked, replies(unit)), self.noted(asked)
+            rows, notes = self._judgements(asked, replies(unit)), self._noted(asked)
             commit_judgements(stage, unit, self.row_type, rows, cost, notes)
             self.committed(unit.chunk)
             for one in asked:
@@ -236,16 +236,16 @@ class JudgedStage(ABC, Generic[S, T, Judgement]):
         RequestDispatcher(
             run=run,
             line=self.line,
-            work=lambda unit: self.inquiries(unit.chunk, replies(unit)),
+            work=lambda unit: self._inquiries(unit.chunk, replies(unit)),
             commit=commit,
         ).pay(stage)
 
     def _inquiry(self, subject: S, replies: Replies[Judgement]) -> JudgeRequest[S, T]:
-        asked = JudgeRequest(subject=subject, pose=self.pose)
-        readings = self.unasked(subject)
+        asked = JudgeRequest(subject=subject, pose=self._pose)
+        readings = self._unasked(subject)
         if readings is not None:
             return replace(asked, readings=readings)
-        if replies.kept(self.ids(subject)):
+        if replies.kept(self._ids(subject)):
             return asked
         return replace(asked, most=replies.most, attempts=replies.had)
 

@@ -42,28 +42,23 @@ class Reviewing(JudgedStage[Prompt, ReviewedPrompt, PromptReview]):
             prompts=prompts,
         )
 
-    def depends_on(self) -> Mapping[str, Json]:
-        """Return the template and the reviewer's settings."""
+    def _depends_on(self) -> Mapping[str, Json]:
         params = judge_params(self.run, self.judge, self.run.config.prompts.quality)
         return {"reviewer": self.reviewer.digest, **params}
 
-    def subjects(self, chunk: int) -> Sequence[Prompt]:
-        """Return the prompts."""
+    def _subjects(self, chunk: int) -> Sequence[Prompt]:
         return self.prompts.chunks[chunk]
 
-    def pose(self, subject: Prompt, attempt: int) -> Posed[ReviewedPrompt]:
-        """Ask for a review."""
+    def _pose(self, subject: Prompt, attempt: int) -> Posed[ReviewedPrompt]:
         name = row_id("review", subject.prompt_id)
         question = self.reviewer.ask(subject.instruction, self.guard(name))
         seed = derive_seed(self.run.config.seed, "review", subject.prompt_id, attempt)
         return Posed(question, name, seed)
 
-    def ids(self, subject: Prompt) -> list[str]:
-        """Return the prompt's id, which is also its review's id."""
+    def _ids(self, subject: Prompt) -> list[str]:
         return [subject.prompt_id]
 
-    def rows(self, asked: JudgeRequest[Prompt, ReviewedPrompt]) -> list[PromptReview]:
-        """Return the review."""
+    def _rows(self, asked: JudgeRequest[Prompt, ReviewedPrompt]) -> list[PromptReview]:
         (reading,) = asked.readings
         review = PromptReview(
             prompt_id=asked.subject.prompt_id,

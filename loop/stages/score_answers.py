@@ -48,40 +48,34 @@ class ScoringAnswers(JudgedStage[Candidate, Appraisal, Grade]):
     form: AnswerForm
     answers: Callable[[int], Sequence[Candidate]]
 
-    def depends_on(self) -> Mapping[str, Json]:
-        """Return the form and the judge's settings."""
+    def _depends_on(self) -> Mapping[str, Json]:
         params = judge_params(self.run, self.judge, self.run.config.assessment.judge)
         return {"form": self.form.name, "asked": self.form.digest, **params}
 
-    def subjects(self, chunk: int) -> Sequence[Candidate]:
-        """Return the answers."""
+    def _subjects(self, chunk: int) -> Sequence[Candidate]:
         return self.answers(chunk)
 
-    def pose(self, subject: Candidate, attempt: int) -> Posed[Appraisal]:
-        """Ask for a score in each aspect."""
+    def _pose(self, subject: Candidate, attempt: int) -> Posed[Appraisal]:
         about = self._about(subject)
         name, seed = row_id("ask", about), (self.run.config.seed, "score answers", about, attempt)
         prompt = self.run.prompts[subject.prompt_id]
         question = self._scorer.ask(prompt, subject.text, self.guard(name))
         return Posed(question, name, derive_seed(*seed))
 
-    def ids(self, subject: Candidate) -> list[str]:
-        """Return an id for each aspect."""
+    def _ids(self, subject: Candidate) -> list[str]:
         about = self._about(subject)
         return [row_id("score", [about, name, self.identity]) for name in self._aspects(subject)]
 
-    def unasked(self, subject: Candidate) -> list[Reading[Appraisal]] | None:
-        """Return the readings of an answer without text or reference, which is not judged."""
+    def _unasked(self, subject: Candidate) -> list[Reading[Appraisal]] | None:
         lacks = self._scorer.lacks_reference(self.run.prompts[subject.prompt_id])
         why = Status.NO_REFERENCE.value if lacks else None
         if subject.finish_reason in NOT_WRITTEN:
             why = subject.finish_reason
         return None if why is None else [Reading(why, Appraisal())] * len(self._aspects(subject))
 
-    def rows(self, asked: JudgeRequest[Candidate, Appraisal]) -> Iterator[Grade]:
-        """Return a grade for each aspect."""
+    def _rows(self, asked: JudgeRequest[Candidate, Appraisal]) -> Iterator[Grade]:
         answer = asked.subject
-        named = zip(self._aspects(answer), self.ids(answer), asked.readings, strict=True)
+        named = zip(self._aspects(answer), self._ids(answer), asked.readings, strict=True)
         for aspect, identity, reading in named:
             yield Grade(
                 grade_id=identity,

@@ -2,21 +2,54 @@
 
 Every pair gets one annotator of a panel. Each annotator has a separate stage, whose units are
 committed as they finish; all of these stages use the same chunks of prompts.
+
+An annotator judges several pairs per prompt. If a reply lacks a readable verdict on a pair, the
+annotator gets that pair again under another seed, without the pairs of the same prompt that were
+read. A verdict is never guessed: after the last reply the pair is stored unscored, with the reason
+and the raw reply.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Self
 
 from ...configs.annotation import Keying, Ordering
 from ...configs.recipes import Annotated
 from ...configs.schema import ConfigError
-from ...stores.keys import Json
-from ...stores.records import Candidate, Preference
+from ...critics.annotators.annotator_pool import AnyAnnotator
+from ...critics.annotators.ask_annotator import ask_annotator
+from ...critics.annotators.comparison import Comparison
+from ...critics.annotators.pair_verdicts import PairChoice
+from ...critics.annotators.simulate import assign, reconciled
+from ...critics.judge import Reading
+from ...critics.status import Status
+from ...policies.engines.engine import Completion, Sampling
+from ...stores.keys import Json, derive_seed, row_id
+from ...stores.records import Candidate, Order, Preference
+from ..data.prompt_rows import parted_input
+from ..run.engine_client import EngineClient
 from ..run.handles import Planned, Rows
 from ..run.iteration import Iteration
 from ..run.judge_panel import JudgePanel
-from ..run.run import Verb
-from .annotate import Annotating, annotator_line
-from .matches import Match, all_pairs, drawn_pairs, match_of
+from ..run.run import Run, Verb
+from .judging import (
+    RETRY_TEMPERATURE,
+    JudgedStage,
+    JudgeRequest,
+    Posed,
+    Replies,
+    guard_params,
+    with_room,
+)
+from .matches import (
+    Decided,
+    Match,
+    all_pairs,
+    decided,
+    drawn_pairs,
+    match_of,
+    orders_of,
+)
 from .retry_unscored import judged
 
 ANNOTATE, COMPARE = Verb("annotate"), Verb("compare", semantics=2)
@@ -113,3 +146,200 @@ def _compared(
         work = it.work(verb, params, *read)
         stages.append(judged(annotating, label, work))
     return Rows(row_type=Preference, stages=tuple(stages))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Showing:
+    """A match, the order in which it is shown, and its `place` in the unit.
+
+    If `order` is None the match is not shown to an annotator: `row` already has the verdict.
+    """
+
+    match: Match
+    row: Preference
+    place: int
+    order: Order | None = None
+
+
+Showings = tuple[Showing, ...]
+AnyRequest = JudgeRequest[Showings, PairChoice]
+
+
+class PairRequest(AnyRequest):
+    """Comparisons that one prompt asks about."""
+
+    def heard(self, answer: Completion) -> Sequence[Self]:
+        """Return one inquiry per pair, so that a retry asks only about the unread ones."""
+        (whole,) = super().heard(answer)
+        return [
+            replace(whole, subject=(showing,), readings=(reading,))
+            for showing, reading in zip(self.subject, whole.readings, strict=True)
+        ]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Annotating(JudgedStage[Showings, PairChoice, Preference]):
+    """A stage of preferences on the matches that a panel assigns to one annotator.
+
+    `matched` gives the matches of a chunk of prompts, `order` is the way in which their answers are
+    shown, and `keyed_on` is the kind of key that seeds the draws.
+    """
+
+    row_type = Preference
+    verb: Verb
+    panel: JudgePanel
+    annotator: AnyAnnotator
+    matched: Callable[[int], Sequence[Match]]
+    order: Ordering
+    keyed_on: Keying
+
+    def _depends_on(self) -> Mapping[str, Json]:
+        return {
+            "verb": self.verb.name,
+            "annotator": self.annotator.digest,
+            "pool": [annotator.name for annotator in self.panel.pool.annotators],
+            "served": self.judge.params,
+            "flip_probability": self.panel.flip_probability,
+            "keyed_on": self.keyed_on,
+            "order": self.order,
+            **({"input": "apart"} if self._shows_inputs else {}),
+            **guard_params(self.run, self.judge),
+        }
+
+    def _subjects(self, chunk: int) -> Iterator[Showings]:
+        pool, seed = self.panel.pool, self.run.config.seed
+        for place, match in enumerate(self.matched(chunk)):
+            if assign(pool, match.drawn_by, seed) is self.annotator:
+                known = decided(match, seed, self.panel.flip_probability)
+                row = self._row(match, known or Decided(None, Status.FAILED))
+                for order in (None,) if known else orders_of(match, seed, self.order):
+                    yield (Showing(match=match, row=row, place=place, order=order),)
+
+    def _unasked(self, subject: Showings) -> list[Reading[PairChoice]] | None:
+        (showing,) = subject
+        return [Reading(showing.row.status, PairChoice())] if showing.order is None else None
+
+    def _inquiries(self, chunk: int, replies: Replies[Preference]) -> list[AnyRequest]:
+        """Ask about first showings of matches, then about second ones, several pairs per prompt.
+
+        A retry asks about each pair in a separate prompt.
+        """
+        alone = super()._inquiries(chunk, replies)
+        size = 1 if replies.had else self.annotator.batch_size
+        found = [one for one in alone if one.settled]
+        # Pairs with an input have another form of prompt.
+        kinds = dict[tuple[bool, bool], list[Showing]]()
+        seen = set[int]()
+        for (showing,) in (one.subject for one in alone if not one.settled):
+            kind = (showing.place in seen, bool(self._asked(showing)[1]))
+            seen.add(showing.place)
+            kinds.setdefault(kind, []).append(showing)
+        return found + [
+            PairRequest(
+                subject=tuple(shown[at : at + size]),
+                pose=self._pose,
+                most=replies.most,
+                attempts=replies.had,
+            )
+            for _, shown in sorted(kinds.items(), key=lambda kind: kind[0])
+            for at in range(0, len(shown), size)
+        ]
+
+    def _judgements(
+        self, asked: Sequence[AnyRequest], replies: Replies[Preference]
+    ) -> list[Preference]:
+        by_match = dict[int, list[AnyRequest]]()
+        for one in asked:
+            by_match.setdefault(one.subject[0].place, []).append(one)
+        found = [by_match[place] for place in sorted(by_match)]
+        return [
+            row
+            for alike in found
+            for row in replies.kept(self._ids(alike[0].subject))
+            or (self._rows(alike[0]) if len(alike) == 1 else [_both(*alike)])
+        ]
+
+    def _rows(self, asked: AnyRequest) -> list[Preference]:
+        (showing,), (reading,) = asked.subject, asked.readings
+        return [
+            showing.row if showing.order is None else _said(showing, reading, showing.order, asked)
+        ]
+
+    def _ids(self, subject: Showings) -> list[str]:
+        return [showing.row.preference_id for showing in subject]
+
+    def _pose(self, subject: Showings, attempt: int) -> Posed[PairChoice]:
+        pairs = [self._comparison(showing) for showing in subject]
+        about = [[pair.key for pair in pairs], [pair.order for pair in pairs]]
+        name = row_id("ask", about)
+        question = ask_annotator(self.annotator, pairs, self.guard(name))
+        return Posed(question, name, derive_seed(self.run.config.seed, "annotate", about, attempt))
+
+    def _row(self, match: Match, said: Decided) -> Preference:
+        first, second = match.first.candidate_id, match.second.candidate_id
+        return Preference(
+            preference_id=row_id("pref", [first, second, self.identity]),
+            prompt_id=match.first.prompt_id,
+            iteration=self.iteration,
+            first_id=first,
+            second_id=second,
+            annotator=self.annotator.name,
+            preferred=said.preferred,
+            flipped=said.flipped,
+            order="as_given",
+            text="",
+            status=said.status.value,
+        )
+
+    def _comparison(self, showing: Showing) -> Comparison:
+        first, second = showing.match.first, showing.match.second
+        instruction, given = self._asked(showing)
+        return Comparison(
+            prompt=instruction,
+            first=first.text,
+            second=second.text,
+            key=showing.row.preference_id,
+            order=showing.order or "as_given",
+            input=given,
+        )
+
+    def _asked(self, showing: Showing) -> tuple[str, str | None]:
+        """Return the instruction, and separately its input if the prompts keep inputs apart."""
+        asked = self.run.prompts[showing.match.first.prompt_id].instruction
+        return parted_input(asked) if self._shows_inputs else (asked, None)
+
+    @property
+    def _shows_inputs(self) -> bool:
+        return self.run.config.prompts.input == "headed"
+
+
+def annotator_line(run: Run, annotator: AnyAnnotator) -> EngineClient:
+    """Return the line to an annotator's model, which is sampled as its profile says."""
+    served = run.models.annotators[annotator.role]
+    again = Sampling(
+        temperature=max(annotator.temperature, RETRY_TEMPERATURE),
+        top_p=annotator.top_p,
+        max_tokens=annotator.max_tokens,
+        logit_bias=annotator.logit_bias,
+    )
+    again = again if annotator.short else with_room(run, served, again)
+    first = replace(again, temperature=annotator.temperature)
+    return EngineClient(run=run, served=served, first=first, again=again, judge=True)
+
+
+def _both(as_given: AnyRequest, swapped: AnyRequest) -> Preference:
+    reading = reconciled(as_given.readings[0], swapped.readings[0])
+    return _said(as_given.subject[0], reading, "both", as_given, swapped)
+
+
+def _said(
+    showing: Showing, reading: Reading[PairChoice], order: Order, *asked: AnyRequest
+) -> Preference:
+    """Return the preference row of a match with its final reading."""
+    return replace(
+        showing.row,
+        preferred=reading.value.preferred,
+        order=order,
+        text="\n\n".join(one.text for one in asked),
+        status=reading.status,
+    )

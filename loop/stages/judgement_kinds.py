@@ -12,8 +12,9 @@ from ..data.judged_candidates import VERIFIER
 from ..data.splits import DEV, HELD_OUT, is_measured_on
 from ..data.stage_names import named
 from ..data.step_names import step_of
-from .review_prompts import REVIEW
 
+REVIEW = "prompts:review"
+"""The stage of the reviews of prompts."""
 EVALUATED, BEST = "evaluate:", "best"
 """Prefix of the labels of evaluated answers, and the label of the best of several."""
 NAMING = frozenset({"compare", "annotate", "grade", "score_answers"})

@@ -1,29 +1,33 @@
 """The choice of a run's train prompts: filtered by rules and by a judge's reviews.
 
 The choice is made once, before the first iteration, and stored under iteration 0: prompts dropped
-by rules, each review, and prompts dropped by reviews. An iteration then takes its share of the
-rest, filling up classes of intentions that would be too rare first.
+by rules, each review, and prompts dropped by reviews. A prompt whose review cannot be read within
+`prompts.quality.attempts` replies is stored unscored, with the reason, and kept. An iteration then
+takes its share of the rest, filling up classes of intentions that would be too rare first.
 """
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from ...critics.quality.prompt_review import Reviewer
+from ...critics.quality.prompt_review import ReviewedPrompt, Reviewer
 from ...stores.journal_reader import Unit
-from ...stores.keys import Json
-from ...stores.records import Prompt, PromptReview, Receipt
+from ...stores.keys import Json, derive_seed, row_id
+from ...stores.records import SCORED, Prompt, PromptReview, Receipt
 from ...stores.schemas import RowsByType
 from ..data.prompt_rules import Rules
 from ..data.receipts import KEPT, ids_by_fate, keeps, receipts
-from ..run.handles import Planned, chunked, content_key
+from ..run.handles import Planned, Prompts, chunked, content_key
 from ..run.outcomes import NothingToTrainOn
 from ..run.run import Run, Verb, Work
+from .judgement_kinds import REVIEW
+from .judging import JudgedStage, JudgeRequest, Posed, judge_line, judge_params
 from .retry_unscored import judged
-from .review_prompts import QUALITY, REVIEW, Reviewing, fate
 
 FILTER_PROMPTS, REVIEW_PROMPTS = Verb("filter"), Verb("review")
 ITERATION = 0
 RULES, INTENTIONS = "prompts:rules", "prompts:intentions"
+QUALITY = "prompts:quality"
+UNJUDGED = f"{KEPT}: unjudged"
 UNKNOWN = "unknown"
 SHORT = ", short of"
 
@@ -129,7 +133,15 @@ def reviewed(
     `purpose` is part of the keys, as in `sample`.
     """
     chunks = chunked(prompts, run.config.prompts.chunk)
-    reviewing = Reviewing.of(run, ITERATION, reviewer, chunks)
+    config = run.config.prompts.quality
+    reviewing = Reviewing(
+        run=run,
+        iteration=ITERATION,
+        line=judge_line(run, run.models.reviewer, config),
+        attempts=config.attempts,
+        reviewer=reviewer,
+        prompts=chunks,
+    )
     work = Work(
         verb=REVIEW_PROMPTS,
         params={"of": reviewing.params, "for": purpose} if purpose else reviewing.params,
@@ -140,6 +152,45 @@ def reviewed(
     run.flow.settle(planned)
     keys = planned.keys(run.store.journal)
     return planned, [row for key in keys for row in run.store.rows(PromptReview, key)]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Reviewing(JudgedStage[Prompt, ReviewedPrompt, PromptReview]):
+    """A stage of reviews, one a prompt, a unit for each chunk of `prompts`."""
+
+    row_type = PromptReview
+    reviewer: Reviewer
+    prompts: Prompts
+
+    def _depends_on(self) -> Mapping[str, Json]:
+        params = judge_params(self.run, self.judge, self.run.config.prompts.quality)
+        return {"reviewer": self.reviewer.digest, **params}
+
+    def _subjects(self, chunk: int) -> Sequence[Prompt]:
+        return self.prompts.chunks[chunk]
+
+    def _pose(self, subject: Prompt, attempt: int) -> Posed[ReviewedPrompt]:
+        name = row_id("review", subject.prompt_id)
+        question = self.reviewer.ask(subject.instruction, self.guard(name))
+        seed = derive_seed(self.run.config.seed, "review", subject.prompt_id, attempt)
+        return Posed(question, name, seed)
+
+    def _ids(self, subject: Prompt) -> list[str]:
+        return [subject.prompt_id]
+
+    def _rows(self, asked: JudgeRequest[Prompt, ReviewedPrompt]) -> list[PromptReview]:
+        (reading,) = asked.readings
+        review = PromptReview(
+            prompt_id=asked.subject.prompt_id,
+            iteration=self.iteration,
+            judge=self.judge.identity,
+            aspects=reading.value.aspects,
+            intention=reading.value.intention,
+            status=reading.status,
+            attempts=asked.attempts,
+            text=asked.text,
+        )
+        return [review]
 
 
 def _by_quality(
@@ -168,6 +219,17 @@ def _by_quality(
 
     run.decide_by(run.make(ITERATION, QUALITY, work, make))
     return kept, classes
+
+
+def fate(review: PromptReview, least: int) -> str:
+    """Return the outcome of a prompt: `kept`, or the first aspect that is rated below `least`.
+
+    Only judged prompts can be dropped: a prompt whose review could not be read is kept.
+    """
+    if review.status != SCORED:
+        return UNJUDGED
+    low = (a.name for a in review.aspects if a.rating is not None and a.rating < least)
+    return next((f"low_{name}" for name in low), KEPT)
 
 
 def by_class(

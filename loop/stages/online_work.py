@@ -1,6 +1,5 @@
 """A training of the policy on its own samples, as work: its units' keys, its job, its rows."""
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,7 +13,7 @@ from ...policies.trainers.job import BY_REWARD, Method, OnlineJob, RewardSource,
 from ...policies.trainers.step_files import planned_steps
 from ...policies.trainers.step_policies import published_steps
 from ...policies.trainers.training_fit import fit_params, policy_fit
-from ...stores.keys import Json, canonical_json, derive_seed, digest
+from ...stores.keys import Json, derive_seed, digest
 from ...stores.lake import CHECKPOINTS
 from ...stores.records import Checkpoint, Prompt, RewardModel
 from ..run.handles import Planned, Prompts
@@ -23,7 +22,7 @@ from ..run.models import is_endpoint, located
 from ..run.outcomes import NothingToTrainOn
 from ..run.run import Verb, Work
 from .online_steps import prompts_file
-from .publish import training_fit, training_processes
+from .publish import metrics_json, training_fit, training_processes
 from .reference_reward import References
 from .reward import Scoring
 from .step_judges import StepJudges
@@ -198,7 +197,6 @@ class OnlineTraining:
     ) -> Checkpoint:
         """Return the row of a published policy."""
         it = self.it
-        finite = {name: value for name, value in metrics.items() if math.isfinite(value)}
         return Checkpoint(
             checkpoint_id=identity,
             parent_id=it.parent.checkpoint_id,
@@ -207,7 +205,7 @@ class OnlineTraining:
             recipe=it.run.config.recipe.name,
             path=f"{CHECKPOINTS}/{identity}",
             steps=steps,
-            metrics=canonical_json(finite),
+            metrics=metrics_json(metrics),
             at_step=at_step,
         )
 

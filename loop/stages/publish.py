@@ -3,7 +3,8 @@
 All trainings use this module: policies trained on rows or on their rollouts, and reward models.
 """
 
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -24,6 +25,7 @@ from ...policies.trainers.work_folder import TrainerProgress, training_pace
 from ...stores.canaries import CANARIES, remember_canary
 from ...stores.durable import make_folder, publish_folder, write_file
 from ...stores.failpoints import reach
+from ...stores.keys import canonical_json
 from ...stores.lake import CHECKPOINTS
 from ...stores.records import Statistic
 from ...stores.sealed import file_sha256
@@ -184,6 +186,11 @@ def report_training(run: Run, iteration: int, stage: str, method: str, result: T
     fields = {"iteration": iteration, "stage": stage, "method": method, "steps": result.steps}
     fields |= {"seconds": result.seconds, **result.metrics}
     run.reporter.note(f"{method}: {', '.join(shown[:3])}", "phase", **fields)
+
+
+def metrics_json(metrics: Mapping[str, float]) -> str:
+    """Return a training's metrics as its row stores them, without the ones that are not finite."""
+    return canonical_json({name: value for name, value in metrics.items() if math.isfinite(value)})
 
 
 def training_fit(run: Run, method: Method) -> TrainingFit:

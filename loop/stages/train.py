@@ -1,9 +1,8 @@
 """Training a policy from an iteration's rows, and publishing the checkpoint."""
 
-import math
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Literal
 
@@ -14,7 +13,7 @@ from ...policies.trainers.training_fit import fit_params, policy_fit
 from ...stores.failpoints import reach
 from ...stores.frames import as_frame
 from ...stores.journal_reader import Unit
-from ...stores.keys import Json, canonical_json, derive_seed
+from ...stores.keys import Json, derive_seed
 from ...stores.lake import CHECKPOINTS
 from ...stores.records import (
     Checkpoint,
@@ -36,6 +35,7 @@ from ..run.stage import Stage
 from .data_mixture import mix_statistics
 from .publish import (
     Publishing,
+    metrics_json,
     report_training,
     step_statistics,
     steps_shown,
@@ -54,86 +54,6 @@ METHODS: Mapping[type[Row], Method] = {
 """How rows are trained."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Training:
-    """The training stage of an iteration: from `policy`, mostly M_{t-1}, and its rows to M_t."""
-
-    run: Run
-    iteration: int
-    policy: Served
-    supervision: Supervision | None = None
-
-    def identity(self, rows: Trainable) -> Json:
-        """Every input of the checkpoint except the rows."""
-        return {
-            "policy": self.policy.params,
-            "reference": self._reference().identity,
-            "settings": semantic(self._settings(rows)),
-            **thought_params(self.run),
-            **fit_params(policy_fit(self.run.config)),
-        }
-
-    def require_enough(self, rows: Trainable) -> None:
-        """Raise `NothingToTrainOn` as the function `require_enough` does."""
-        require_enough(self.run, self.iteration, rows, self.policy)
-
-    def pay(self, stage: Stage, unit: Unit, rows: Trainable) -> None:
-        """Train in a work folder, publish the result and commit the checkpoint."""
-        self.run.models.make_room()
-        self.run.verify(self.policy)
-        reference = self._reference()
-        self.run.verify(reference)
-        work = self.run.store.folder / "work" / unit.key
-        method = METHODS[rows.row_type]
-        same = reference.identity == self.policy.identity
-        keys = _keys(self.run, rows)
-        thoughts = self.run.store.when_there_is_room(
-            lambda: thoughts_file(self.run, rows.row_type, keys, work)
-        )
-        job = TrainJob(
-            method=method,
-            model=Path(self.policy.location),
-            reference=None if same or method == "sft" else Path(reference.location),
-            data=tuple(parts_with_rows(self.run, rows)),
-            output=work,
-            settings=self._settings(rows),
-            seed=derive_seed(self.run.config.seed, "train", unit.key) % 2**32,
-            processes=training_processes(self.run, self._settings(rows)),
-            fit=training_fit(self.run, method),
-            template=self.run.models.template,
-            supervised=None if self.supervision is None else self.supervision.as_job(work),
-            turns=turn_form(self.run, self.policy, thoughts),
-        )
-        shown = steps_shown(self.run, self.iteration, "train", work)
-        identity, result = Publishing(run=self.run, on_progress=shown).publish(job)
-        row = self._row(identity, result, reference)
-        told = step_statistics(self.iteration, method, result)
-        told = [*mix_statistics(self.run, self.iteration, method, rows), *told]
-        stage.commit(unit, {Checkpoint: [row], Statistic: told}, UnitStats(rows=result.steps))
-        report_training(self.run, self.iteration, "train", method, result)
-
-    def _reference(self) -> Served:
-        """Return the reference policy pi_ref: M_0, or the policy before this iteration."""
-        initial = self.run.config.training.reference == "initial"
-        return self.run.models.initial if initial else self.policy
-
-    def _settings(self, rows: Trainable) -> Settings:
-        return getattr(self.run.config.training, METHODS[rows.row_type])
-
-    def _row(self, identity: str, result: TrainResult, reference: Served) -> Checkpoint:
-        finite = {k: v for k, v in result.metrics.items() if math.isfinite(v)}
-        return Checkpoint(
-            checkpoint_id=identity,
-            parent_id=self.policy.identity,
-            reference_id=reference.identity,
-            iteration=self.iteration,
-            recipe=self.run.config.recipe.name,
-            path=f"{CHECKPOINTS}/{identity}",
-            steps=result.steps,
-            metrics=canonical_json(finite),
-        )
-
-
 def train(
     it: Iteration,
     rows: Trainable,
@@ -149,26 +69,84 @@ def train(
     """
     # Running stages finish before a training is begun, even if its rows are complete already.
     it.run.flow.settle()
-    beside = supervision(it)
-    policy = it.run.models.initial if start == "initial" else it.policy
-    training = Training(run=it.run, iteration=it.number, policy=policy, supervision=beside)
-    pending = it.whole(TRAIN, training.identity(rows), rows)
+    run, beside, config = it.run, supervision(it), it.run.config.training
+    policy = run.models.initial if start == "initial" else it.policy
+    reference = run.models.initial if config.reference == "initial" else policy
+    params: Json = {
+        "policy": policy.params,
+        "reference": reference.identity,
+        "settings": semantic(_settings(run, rows)),
+        **thought_params(run),
+        **fit_params(policy_fit(run.config)),
+    }
+    pending = it.whole(TRAIN, params, rows)
     if beside is not None:
         pending = beside.read_by(pending)
 
     def pay(stage: Stage) -> None:
         # Not `Run.make`: its progress counts steps, not the one row.
         for unit in stage.units():
-            training.require_enough(rows)
-            training.pay(stage, unit, rows)
+            require_enough(run, it.number, rows, policy)
+            row, told, result = _trained(it, unit, rows, policy, reference, beside)
+            stage.commit(unit, {Checkpoint: [row], Statistic: told}, UnitStats(rows=row.steps))
+            report_training(run, it.number, "train", METHODS[rows.row_type], result)
 
-    places = it.run.places.of_training(it.run.config.training.devices)
-    planned = it.run.run_stage(it.number, "train", pending, pay, places=places)
+    places = run.places.of_training(config.devices)
+    planned = run.run_stage(it.number, "train", pending, pay, places=places)
     reach("checkpoint.committed")
-    it.run.decide_by(planned)
-    key = planned.key(it.run.store.journal, 0)
-    (checkpoint,) = it.run.store.rows(Checkpoint, key)
+    run.decide_by(planned)
+    (checkpoint,) = run.store.rows(Checkpoint, planned.key(run.store.journal, 0))
     return checkpoint
+
+
+def _trained(
+    it: Iteration,
+    unit: Unit,
+    rows: Trainable,
+    policy: Served,
+    reference: Served,
+    beside: Supervision | None,
+) -> tuple[Checkpoint, list[Statistic], TrainResult]:
+    """Train in a work folder and publish the result; return its row and its statistics."""
+    run, method, settings = it.run, METHODS[rows.row_type], _settings(it.run, rows)
+    run.models.make_room()
+    run.verify(policy)
+    run.verify(reference)
+    work = run.store.folder / "work" / unit.key
+    same, keys = reference.identity == policy.identity, _keys(run, rows)
+    thoughts = run.store.when_there_is_room(lambda: thoughts_file(run, rows.row_type, keys, work))
+    job = TrainJob(
+        method=method,
+        model=Path(policy.location),
+        reference=None if same or method == "sft" else Path(reference.location),
+        data=tuple(parts_with_rows(run, rows)),
+        output=work,
+        settings=settings,
+        seed=derive_seed(run.config.seed, "train", unit.key) % 2**32,
+        processes=training_processes(run, settings),
+        fit=training_fit(run, method),
+        template=run.models.template,
+        supervised=None if beside is None else beside.as_job(work),
+        turns=turn_form(run, policy, thoughts),
+    )
+    shown = steps_shown(run, it.number, "train", work)
+    identity, result = Publishing(run=run, on_progress=shown).publish(job)
+    row = Checkpoint(
+        checkpoint_id=identity,
+        parent_id=policy.identity,
+        reference_id=reference.identity,
+        iteration=it.number,
+        recipe=run.config.recipe.name,
+        path=f"{CHECKPOINTS}/{identity}",
+        steps=result.steps,
+        metrics=metrics_json(result.metrics),
+    )
+    told = mix_statistics(run, it.number, method, rows)
+    return row, [*told, *step_statistics(it.number, method, result)], result
+
+
+def _settings(run: Run, rows: Trainable) -> Settings:
+    return getattr(run.config.training, METHODS[rows.row_type])
 
 
 def keep_initial(run: Run) -> Checkpoint:

@@ -5,7 +5,6 @@ It begins with the body of M_0, regardless of the current policy, or with the mo
 the statistics of each step of its training: they show how the distribution of its scores drifted.
 """
 
-import math
 from pathlib import Path
 
 from ...configs.load import semantic
@@ -13,7 +12,7 @@ from ...policies.engines.chat_template import template_text
 from ...policies.trainers.job import TrainJob
 from ...policies.trainers.training_fit import fit_params, policy_fit
 from ...stores.journal_reader import Unit
-from ...stores.keys import Json, canonical_json, derive_seed
+from ...stores.keys import Json, derive_seed
 from ...stores.lake import REWARD_MODELS
 from ...stores.records import Pair, RewardModel, Statistic
 from ..run.handles import Rows
@@ -25,6 +24,7 @@ from ..run.stage import Stage
 from .data_mixture import mix_statistics
 from .publish import (
     Publishing,
+    metrics_json,
     report_training,
     step_statistics,
     steps_shown,
@@ -104,14 +104,13 @@ def _trained(it: Iteration, unit: Unit, pairs: Rows[Pair]) -> tuple[RewardModel,
     publishing = Publishing(run=run, place=REWARD_MODELS, on_progress=shown)
     identity, result = publishing.publish(job)
     report_training(run, it.number, "train_reward", "reward model", result)
-    finite = {name: value for name, value in result.metrics.items() if math.isfinite(value)}
     row = RewardModel(
         reward_model_id=identity,
         parent_id=_start(it).identity,
         iteration=it.number,
         path=f"{REWARD_MODELS}/{identity}",
         steps=result.steps,
-        metrics=canonical_json(finite),
+        metrics=metrics_json(result.metrics),
     )
     told = mix_statistics(run, it.number, job.method, pairs)
     return row, [*told, *step_statistics(it.number, job.method, result)]

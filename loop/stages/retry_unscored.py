@@ -8,7 +8,7 @@ training depends on it.
 """
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, cast
 
@@ -57,7 +57,7 @@ def judged(judging: JudgedStage[Any, Any, Any], label: str, work: Work) -> Plann
         # Retried units take other keys, which later stages read, so other stages must be idle.
         run.flow.settle()
         run.retry.remove((iteration, label))
-        Retrying(judging=judging, planned=planned, kind=kind).pay()
+        _retry(judging, planned, kind)
     return planned
 
 
@@ -151,88 +151,55 @@ def _unread(journal: Reader, kind: JudgementKind, place: StageId) -> int:
     return int(rows.collect(engine="in-memory").item() or 0)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Again:
-    """A unit to ask again: which it is, how many rows it lacks, and which replies may come."""
+def _retry(judging: JudgedStage[Any, Any, Any], planned: Planned, kind: JudgementKind) -> None:
+    """Ask the judge again about what could not be read.
 
-    before: str
-    chunk: int
-    unread: int
-    replies: Replies[Any]
+    Raises:
+        Stopped: if a stop, or the end of a budget, came before the last judgement.
+    """
+    run, units = judging.run, dict(_again(judging, planned, kind))
+    where, shown = (planned.iteration, planned.stage), f"retry:{planned.stage}"
+
+    def commit(unit: Unit, tables: RowsByType, done: UnitStats) -> None:
+        before, replies = units[unit.key]
+        unread = sum(row.status not in WAS_READ for row in replies.rows.values())
+        cost = cost_of(done, judge=True)
+        more = replace(done, rows=0, unscored=done.unscored - unread)
+        spent = {**more.numbers, "judge_calls": cost.judge_calls, "judge_tokens": more.tokens}
+        result = Finished(unit=unit.key, tables=tables, telemetry=spent, served=served_by(done))
+        why = {"stage": planned.stage, "replies": replies.most}
+        downstream = run.store.amend(before.key, result, why)
+        # Judgements among them are made again, and may have as many replies.
+        run.retry.update(place for place in downstream.places if kind_of(place[1]))
+        run.budget.settle(unit.key, cost)
+        run.reporter.advance(planned.iteration, shown, done)
+
+    pending = [Unit(key=key, chunk=before.chunk) for key, (before, _) in units.items()]
+    stage = Stage(planned=planned, pending=pending, commit=commit, flow=run.flow)
+    run.flow.admit()
+    run.budget.require_time_and_room()
+    run.reporter.begin(planned.iteration, shown, planned=len(pending), done=0)
+    time_ = StageTime(run.wall_time)
+    time_.begin()
+    try:
+        judging.pay(stage, lambda unit: units[unit.key][1])
+    finally:
+        seconds, _ = time_.end()
+        if_there_is_room(lambda: run.store.journal.add_seconds(*where, seconds))
+        run.reporter.end(planned.iteration, shown)
+    run.stop.check()
+    run.budget.check()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Retrying:
-    """A retry of the unread judgements of a stage."""
-
-    judging: JudgedStage[Any, Any, Any]
-    planned: Planned
-    kind: JudgementKind
-
-    def pay(self) -> None:
-        """Ask the judge again.
-
-        Raises:
-            Stopped: if a stop, or the end of a budget, came before the last judgement.
-        """
-        run, units = self.judging.run, self._units(self.judging.attempts)
-        pending = [Unit(key=key, chunk=again.chunk) for key, again in units.items()]
-        commit = self._committing(units)
-        stage = Stage(planned=self.planned, pending=pending, commit=commit, flow=run.flow)
-        where = (self.planned.iteration, self.planned.stage)
-        run.flow.admit()
-        run.budget.require_time_and_room()
-        shown = (where[0], f"retry:{where[1]}")
-        run.reporter.begin(*shown, planned=len(pending), done=0)
-        time_ = StageTime(run.wall_time)
-        time_.begin()
-        try:
-            self.judging.pay(stage, lambda unit: units[unit.key].replies)
-        finally:
-            seconds, _ = time_.end()
-            if_there_is_room(lambda: run.store.journal.add_seconds(*where, seconds))
-            run.reporter.end(*shown)
-        run.stop.check()
-        run.budget.check()
-
-    def _units(self, more: int) -> dict[str, _Again]:
-        """Return the units that lack something, by their new keys."""
-        store, kind = self.judging.run.store, self.kind
-        journal = store.journal
-        had = replies_so_far(journal, more)
-        found: dict[str, _Again] = {}
-        for chunk, key in enumerate(self.planned.keys(journal)):
-            rows = store.rows(kind.row_type, key)
-            if not rows_frame(kind.row_type, rows).filter(kind.unread).is_empty():
-                first = had(Unit(key=key, chunk=chunk)).most
-                found[digest([key, "replies", first + more])] = _Again(
-                    before=key,
-                    chunk=chunk,
-                    unread=sum(row.status not in WAS_READ for row in rows),
-                    replies=Replies(
-                        most=first + more,
-                        had=first,
-                        rows={getattr(row, kind.identity): row for row in rows},
-                    ),
-                )
-        return found
-
-    def _committing(
-        self, units: Mapping[str, _Again]
-    ) -> Callable[[Unit, RowsByType, UnitStats], None]:
-        def commit(unit: Unit, tables: RowsByType, done: UnitStats) -> None:
-            run, again = self.judging.run, units[unit.key]
-            cost = cost_of(done, judge=True)
-            more = replace(done, rows=0, unscored=done.unscored - again.unread)
-            asked = {"judge_calls": cost.judge_calls, "judge_tokens": more.tokens}
-            spent = {**more.numbers, **asked}
-            result = Finished(unit=unit.key, tables=tables, telemetry=spent, served=served_by(done))
-            why = {"stage": self.planned.stage, "replies": again.replies.most}
-            downstream = run.store.amend(again.before, result, why)
-            # Judgements among them are made again, and may have as many replies.
-            run.retry.update(place for place in downstream.places if kind_of(place[1]))
-            run.budget.settle(unit.key, cost)
-            place = (self.planned.iteration, f"retry:{self.planned.stage}")
-            run.reporter.advance(*place, done)
-
-        return commit
+def _again(
+    judging: JudgedStage[Any, Any, Any], planned: Planned, kind: JudgementKind
+) -> Iterator[tuple[str, tuple[Unit, Replies[Any]]]]:
+    """Yield the units that lack something, by their new keys, with the replies that may come."""
+    store, more = judging.run.store, judging.attempts
+    had = replies_so_far(store.journal, more)
+    for chunk, key in enumerate(planned.keys(store.journal)):
+        rows, before = store.rows(kind.row_type, key), Unit(key=key, chunk=chunk)
+        if not rows_frame(kind.row_type, rows).filter(kind.unread).is_empty():
+            first, by_id = had(before).most, {getattr(row, kind.identity): row for row in rows}
+            replies = Replies(most=first + more, had=first, rows=by_id)
+            yield digest([key, "replies", first + more]), (before, replies)

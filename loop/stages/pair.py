@@ -1,16 +1,18 @@
 """The stages that make rows to train on of judged or graded candidates."""
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from typing import Self
 
 import polars as pl
 
 from ...configs.recipes import Binarisation
-from ...stores.frames import as_arrow, empty, rows_frame
+from ...stores.frames import as_arrow, as_frame, empty, rows_frame
 from ...stores.journal_reader import Unit
 from ...stores.keys import Json
 from ...stores.records import (
     Candidate,
+    Critique,
     Demonstration,
     Grade,
     Pair,
@@ -21,16 +23,22 @@ from ...stores.records import (
 )
 from ...stores.schemas import RowsByType
 from ..data.binarize import Binarising, binarisation_receipts, binarised_pairs, graded
-from ..data.judged_candidates import Deciding, judge, verdicts
+from ..data.judged_candidates import READ, Deciding, judge, verdicts
 from ..data.pairs import DERIVE, EITHER, Pairing, Rule
+from ..lake.annotations.bring_in import bring_in
 from ..run.handles import D, JudgedRows, Rows
 from ..run.iteration import Iteration
 from ..run.run import Verb, Work
 from .balance_length import balanced
-from .human_ratings import HumanRatings, human_ratings
+from .judgement_kinds import is_import
+from .retry_unscored import trained_on
 
 PAIR, DEMONSTRATE, UNPAIR = Verb("pair"), Verb("demonstrate"), Verb("unpair")
 BINARISE = Verb("binarise")
+LATE = (
+    "people's ratings that were imported after iteration {} was trained are not used for it; "
+    "`lpfloop rebuild-pairs` makes pairs of them"
+)
 
 
 def pair(it: Iteration, judged: JudgedRows, *, rule: Rule, top_k: int) -> Rows[Pair]:
@@ -113,11 +121,14 @@ def binarise(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _PairedOn:
-    """The judgements of an iteration's candidates by critic, reward model and people."""
+    """The judgements of an iteration's candidates by critic, reward model and people.
+
+    `people` are the keys of the units with people's ratings, `annotated` their rows.
+    """
 
     it: Iteration
     judged: JudgedRows
-    people: HumanRatings
+    people: Sequence[str]
     annotated: pl.DataFrame
     deciding: Deciding
 
@@ -125,15 +136,20 @@ class _PairedOn:
     def of(cls, it: Iteration, judged: JudgedRows, label: str) -> Self:
         """Return the judgements that the stage of this label reads."""
         deciding = Deciding.of(it.run.config.model_dump(include={"critic", "pairs"}))
-        people = HumanRatings(it=it, keys=())
-        if judged.critiques is not None and deciding.people == "decide":
-            people = human_ratings(it, label)
-        annotated = people.frame()
+        asked = judged.critiques is not None and deciding.people == "decide"
+        people = _ratings_by_people(it, label) if asked else []
+        tables = [as_frame(it.run.store.table(Critique, key)) for key in people]
+        annotated = pl.concat([empty("critiques"), *tables]).select(READ["critiques"])
         return cls(it=it, judged=judged, people=people, annotated=annotated, deciding=deciding)
 
     def work(self, verb: Verb, params: Json) -> Work:
-        """Return the work of a stage that reads it."""
-        return self.people.read_by(self.it.work(verb, params, *self.judged.handles))
+        """Return the work of a stage that reads it; each unit depends on all ratings by people."""
+        work = self.it.work(verb, params, *self.judged.handles)
+        return replace(
+            work,
+            upstream=(*work.upstream, *self.people),
+            reads=lambda: [(*keys, *self.people) for keys in work.reads()],
+        )
 
     def about(self, candidates: pl.DataFrame, chunk: int) -> pl.DataFrame:
         """Return a chunk's candidates, each with its reward and the verdict on it."""
@@ -144,3 +160,23 @@ class _PairedOn:
         people = self.annotated.join(candidates, on="candidate_id", how="semi")
         critiques = pl.concat([self.it.frame(self.judged.critiques, chunk), people])
         return judge(candidates, rewards, verdicts(critiques, self.deciding))
+
+
+def _ratings_by_people(it: Iteration, label: str) -> list[str]:
+    """Return the units with the ratings that the stage `label` reads, before it is planned.
+
+    New ratings by hand are read first. If the ratings differ from the planned ones, the stage and
+    everything made from it are discarded, unless a model was trained on it.
+    """
+    journal = it.run.store.journal
+    bring_in(it.run.store)
+    parts = [p for p in journal.parts(table="critiques", iteration=it.number) if is_import(p.stage)]
+    imports = [part.stage for part in parts if part.rows]
+    names = [state.stage for state in journal.stages() if state.iteration == it.number]
+    if label in names and any(names.index(name) > names.index(label) for name in imports):
+        if trained_on(journal, it.number, label):
+            it.run.reporter.note(LATE.format(it.number), "warning", code="W-LATE-RATINGS")
+            imports = [name for name in imports if names.index(name) < names.index(label)]
+        else:
+            it.run.store.when_there_is_room(lambda: journal.forget(it.number, label))
+    return [part.unit for part in parts if part.stage in imports]

@@ -16,10 +16,11 @@ from pathlib import Path
 from .packed_files import PACKED, bare_name
 from .text_lines import InputError, digest_of_file, unreadable
 
-STATE, SPLITS_FILE = "state.json", "dataset_dict.json"
-"""The files that `datasets` writes into the folder of a data set, and of several splits."""
 ENDINGS = (".parquet", ".arrow", ".jsonl", ".ndjson", ".json", ".csv", ".tsv")
-NO_DATA = frozenset({"dataset_info.json", "dataset_infos.json", STATE, SPLITS_FILE})
+NO_DATA = frozenset({"dataset_info.json", "dataset_infos.json", "state.json", "dataset_dict.json"})
+"""The files that `datasets` writes about a data set."""
+HIDDEN = (".", "cache-")
+"""How the names of files begin that are no data; `datasets` names its caches so."""
 TEXTS = (".md", ".rst", ".html", ".pdf", ".bib", ".cff", ".log", ".md5", ".sha256")
 PROGRAMS = (".py", ".ipynb", ".sh", ".yaml", ".yml", ".toml", ".cfg", ".ini")
 PICTURES = (".png", ".jpg", ".jpeg", ".gif", ".svg", ".webp")
@@ -78,8 +79,6 @@ def digest_of_files(files: Sequence[Path]) -> str:
 
 
 def _of_folder(folder: Path) -> list[Path]:
-    if (folder / STATE).is_file():
-        return _saved(folder)
     parts = _parts(folder)
     if len(parts) == 1:
         files = _whole(next(iter(parts.values())))
@@ -99,15 +98,8 @@ def _parts(folder: Path) -> dict[str, list[Path]]:
     groups = _groups(folder)
     if groups:
         return groups
-    below = sorted(sub for sub in folder.iterdir() if sub.is_dir() and _holds_data(sub))
-    if len(below) != 1:
-        return {sub.name: [] for sub in below}
-    only = below[0]
-    return {"": _saved(only)} if (only / STATE).is_file() else _groups(only)
-
-
-def _holds_data(folder: Path) -> bool:
-    return (folder / STATE).is_file() or bool(_groups(folder))
+    below = sorted(sub for sub in folder.iterdir() if sub.is_dir() and _groups(sub))
+    return _groups(below[0]) if len(below) == 1 else {sub.name: [] for sub in below}
 
 
 def _named(folder: Path, groups: Mapping[str, object]) -> str:
@@ -127,18 +119,17 @@ def _groups(folder: Path) -> dict[str, list[Path]]:
 
 def _is_data(path: Path) -> bool:
     known = bare_name(path).suffix.lower() in ENDINGS and bare_name(path).name not in NO_DATA
-    return known and not path.name.startswith(".")
+    return known and not path.name.startswith(HIDDEN)
 
 
 def _unread(folder: Path) -> list[Path]:
     """Return the ignored files of a folder, except files that describe the data set."""
-    saved = (folder / STATE).is_file()
     return [
         path
         for path in sorted(folder.iterdir())
-        if not (saved or path.name in NO_DATA or path.name.startswith((".", "_")))
+        if not (path.name in NO_DATA or path.name.startswith((*HIDDEN, "_")))
         and not (ABOUT.fullmatch(path.name) or _is_data(path))
-        and (_holds_data(path) if path.is_dir() else True)
+        and (not path.is_dir() or _groups(path))
     ]
 
 
@@ -197,18 +188,3 @@ def _whole(files: Sequence[Path]) -> list[Path]:
                 f"{shard['name']!r} is missing; download it again"
             )
     return list(files)
-
-
-def _saved(folder: Path) -> list[Path]:
-    """Return the files that `datasets` names in the state of a saved data set."""
-    path = folder / STATE
-    try:
-        told = json.loads(path.read_bytes())
-        names = [str(entry["filename"]) for entry in told["_data_files"]]
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise InputError(f"{path}: not the state of a saved data set ({error})") from error
-    files = [folder / Path(name).name for name in names]
-    missing = next((file for file in files if not file.is_file()), None)
-    if missing is not None:
-        raise InputError(f"{folder}: incomplete: {missing.name} is missing; save it again")
-    return files

@@ -15,8 +15,7 @@ from pathlib import Path
 from ...stores.hub_cache import dataset_name, not_cached, snapshot
 from .csv_rows import SEPARATORS, csv_rows
 from .file_row import NAMED, Row
-from .json_cells import unpack_cells
-from .json_rows import line_rows, list_rows
+from .json_rows import line_rows, list_rows, unpack_cells
 from .packed_files import bare_name, require_plain, unpacked
 from .row_folders import data_files, digest_of_files, unread_files
 from .text_lines import (

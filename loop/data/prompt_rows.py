@@ -3,7 +3,7 @@
 The text is under `prompt`, `question`, `problem` or `instruction`, a conversation under `messages`,
 `prompt` or ShareGPT's `conversations`, and other fields may add turns (`prompt_context`). Rows of
 GSM8K and MATH (`question` and `answer`, `problem` and `solution`) are read as math with a
-reference, SVAMP's and MAWPS's with their story (`word_problems`), IFEval's with checks. Unused
+reference, SVAMP's and MAWPS's with their story (`published_fields`), IFEval's with checks. Unused
 fields are counted. `RowShape` is the user's description of other forms.
 """
 
@@ -22,7 +22,6 @@ from ...stores.records import Check, Message, Prompt, PromptPart, Split
 from .conversations import TURNS, Turns, asked
 from .field_names import in_known_case
 from .file_row import Row
-from .ifeval_fields import listed_checks
 from .prompt_context import (
     CONTEXT,
     INPUT,
@@ -31,11 +30,10 @@ from .prompt_context import (
     with_context,
     with_text_below,
 )
+from .published_fields import listed_checks, number_text, whole_problem, with_reference
 from .rating_scale import plain_number
 from .row_texts import identity_field, kind_of, optional_text, shown, text_of
 from .text_lines import RowError
-from .verl_fields import with_reference
-from .word_problems import number_text, whole_problem
 
 CORRECT, INCORRECT = LISTED = ("correct_answers", "incorrect_answers")
 """The fields with the answers that a data set lists, as TruthfulQA and UltraFeedback do."""

@@ -7,7 +7,7 @@ from ....stores.records import Message, Prompt
 from ....stores.schemas import Row as StoredRow
 from ...data.conversations import answered, speaker_of
 from ...data.files import Row, RowError
-from ...data.json_cells import unpack_cells
+from ...data.json_rows import unpack_cells
 from ...data.row_fields import (
     ANSWER_FIELDS,
     MODEL_FIELDS,

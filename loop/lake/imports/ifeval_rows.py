@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from ....stores.records import AspectRating
 from ....stores.schemas import Row as StoredRow
 from ...data.files import Row, RowError
-from ...data.ifeval_fields import INSTRUCTIONS
+from ...data.published_fields import INSTRUCTIONS
 from ...data.row_fields import answer_of, list_of, model_of
 from .imported_rows import Maker
 from .labelled_rows import truth

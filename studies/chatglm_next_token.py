@@ -22,7 +22,7 @@ from lpfloop.loop.recipes import chatglm_ppo
 from lpfloop.loop.studies.claims import PaperClaim, PaperFigure, SeedEstimate
 from lpfloop.loop.studies.evidence import Evidence
 from lpfloop.loop.studies.study import Study, StudyArm, StudyFile, StudyFinding, StudyTable
-from lpfloop.loop.tiny.nouns import opened
+from lpfloop.loop.tiny.exercises import opened
 from lpfloop.loop.tiny.world import prompts
 from lpfloop.stores.lake import RunReader
 

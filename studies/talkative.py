@@ -8,7 +8,7 @@ more; annotators like length as such.
 import random
 from collections.abc import Iterator, Mapping
 
-from lpfloop.loop.tiny.nouns import opened
+from lpfloop.loop.tiny.exercises import opened
 from lpfloop.loop.tiny.people import LORE, TOPICS, Biography
 from lpfloop.loop.tiny.world import prompts
 

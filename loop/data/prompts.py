@@ -22,7 +22,7 @@ from .row_notes import BAD_SHARE, RowNotes
 from .splits import DEV, HELD_OUT, TRAIN, split_prompts
 
 if TYPE_CHECKING:
-    from ..tiny.nouns import TinyPrompt
+    from ..tiny.exercises import TinyPrompt
 
 log = logging.getLogger(__name__)
 

@@ -21,6 +21,7 @@ from ...critics.text_forms import SCORE_FORMS, ScoreForm, with_score
 from ...policies.engines.engine import Request, Sampling
 from ...stores.chat_markers import WORD_JOINER
 from ...stores.records import GradedAspect
+from .exercises import Exercise
 from .human import (
     ELABORATE,
     KIND,
@@ -36,7 +37,7 @@ from .human import (
     score,
 )
 from .instructions import Instruction
-from .nouns import FRIENDLY, Exercise
+from .nouns import FRIENDLY
 
 NOISE = 0.25
 """The standard deviation of each rating's error, as a share of the scale."""

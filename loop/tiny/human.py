@@ -14,7 +14,8 @@ from string import ascii_uppercase
 from typing import get_args
 
 from ...stores.records import Split
-from .nouns import FRIENDLY, Exercise, opened, strip_opener
+from .exercises import Exercise, opened
+from .nouns import FRIENDLY, strip_opener
 from .people import Biography, sentences
 from .world import prompts
 

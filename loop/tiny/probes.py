@@ -7,8 +7,9 @@ prompt uses.
 import random
 from collections.abc import Callable, Mapping
 
+from .exercises import Exercise, TinyPrompt
 from .instructions import instruction
-from .nouns import Exercise, Task, TinyPrompt
+from .nouns import Task
 from .people import biography
 
 SIZE = 60
@@ -37,13 +38,5 @@ def _drawn(name: str, task: Task, draw: Draw) -> tuple[TinyPrompt, ...]:
     found: dict[str, TinyPrompt] = {}
     while len(found) < SIZE:
         exercise = draw(rng)
-        found[exercise.text] = TinyPrompt(
-            text=exercise.text,
-            task=task,
-            split="held-out",
-            kind=exercise.kind,
-            reference=exercise.reference,
-            checks=exercise.checks,
-            exercise=exercise,
-        )
+        found[exercise.text] = TinyPrompt.of(exercise, task, "held-out")
     return tuple(found.values())

@@ -12,9 +12,9 @@ import re
 from ...critics.quality.prompt_review import ASPECTS
 from ...policies.engines.engine import Request, Sampling
 from ...stores.records import Rating
+from .exercises import Exercise
 from .human import UnknownExerciseError, exercise_of
 from .instructions import Instruction
-from .nouns import Exercise
 from .people import Biography
 
 SHOWN = re.compile(r"<user_text>\n(.*)\n</user_text>", re.DOTALL)

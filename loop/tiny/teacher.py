@@ -11,8 +11,9 @@ import re
 
 from ...policies.engines.engine import Request, Sampling
 from ...stores.chat_markers import WORD_JOINER
+from .exercises import opened
 from .human import exercise_of
-from .nouns import PerfectVerdict, opened
+from .nouns import PerfectVerdict
 
 SHOWN = re.compile(
     r"\[Instruction\] (?P<instruction>.*?)\n\[Answer\] (?P<answer>.*?)\n"

@@ -11,8 +11,9 @@ from functools import cache
 
 from ...stores.records import Split
 from .arithmetic import STORIES, problem
+from .exercises import Exercise, TinyPrompt
 from .instructions import FAMILIES, instruction
-from .nouns import TASKS, Exercise, Task, TinyPrompt
+from .nouns import TASKS, Task
 from .people import biographies, biography
 
 SEED = 7
@@ -49,7 +50,7 @@ def prompts(split: Split, *, seed: int = SEED, size: int | None = None) -> tuple
         exercise = draw(task, rng, out=split == "held-out")
         if exercise.text not in seen:
             seen.add(exercise.text)
-            found.append(_prompt(exercise, task, split))
+            found.append(TinyPrompt.of(exercise, task, split))
     return tuple(found)
 
 
@@ -72,7 +73,7 @@ def _dev(rng: random.Random, seed: int) -> tuple[TinyPrompt, ...]:
             lambda exercise: is_free("general", exercise),
         ),
     }
-    return tuple(_prompt(each, task, "dev") for task in TASKS for each in drawn[task])
+    return tuple(TinyPrompt.of(each, task, "dev") for task in TASKS for each in drawn[task])
 
 
 def _in_turns(
@@ -90,15 +91,3 @@ def _in_turns(
             elif len(found) < DEV_SIZE:
                 found[new.text] = new
     return list(found.values())
-
-
-def _prompt(exercise: Exercise, task: Task, split: Split) -> TinyPrompt:
-    return TinyPrompt(
-        text=exercise.text,
-        task=task,
-        split=split,
-        kind=exercise.kind,
-        reference=exercise.reference,
-        checks=exercise.checks,
-        exercise=exercise,
-    )

@@ -15,8 +15,9 @@ from typing import Literal
 from lpfloop.critics.templating import render
 from lpfloop.loop.tiny.arithmetic import ASPECT as LOGIC
 from lpfloop.loop.tiny.arithmetic import LARGEST
+from lpfloop.loop.tiny.exercises import Exercise, opened
 from lpfloop.loop.tiny.instructions import PEOPLE, TOWNS, WORDS
-from lpfloop.loop.tiny.nouns import FRIENDLY, TASKS, Exercise, Task, opened
+from lpfloop.loop.tiny.nouns import FRIENDLY, TASKS, Task
 from lpfloop.loop.tiny.people import ASPECT as FACTUALITY
 from lpfloop.loop.tiny.people import FIRST_NAMES, PLACES, SURNAMES, TEACHERS, TRADES, Biography
 from lpfloop.loop.tiny.teacher import critique_text

@@ -10,7 +10,8 @@ from tiny_lessons import Judgement, critique_prompt, judgement, reflection_promp
 from tiny_tokens import END, chat
 from tiny_training import score
 
-from lpfloop.loop.tiny.nouns import DRY, FRIENDLY, TASKS, Exercise, TinyPrompt, opener
+from lpfloop.loop.tiny.exercises import Exercise, TinyPrompt
+from lpfloop.loop.tiny.nouns import DRY, FRIENDLY, TASKS, opener
 from lpfloop.loop.tiny.people import Biography
 
 if TYPE_CHECKING:

@@ -8,8 +8,8 @@ from rows import PROMPT
 from lpfloop.configs.schema import GradingConfig
 from lpfloop.critics.grading.graded_aspects import SCALES
 from lpfloop.critics.grading.grader import GRADING_TEMPLATES, Grader
+from lpfloop.loop.tiny.exercises import opened
 from lpfloop.loop.tiny.graders import aspect_of, grader
-from lpfloop.loop.tiny.nouns import opened
 from lpfloop.loop.tiny.world import prompts
 from lpfloop.policies.engines.engine import Request, Sampling
 from lpfloop.stores.records import Message

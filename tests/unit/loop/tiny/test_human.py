@@ -5,11 +5,12 @@ import random
 from hypothesis import given
 from hypothesis import strategies as st
 
+from lpfloop.loop.tiny.exercises import opened
 from lpfloop.loop.tiny.human import (
     correctness,
     score,
 )
-from lpfloop.loop.tiny.nouns import opened, strip_opener
+from lpfloop.loop.tiny.nouns import strip_opener
 from lpfloop.loop.tiny.people import Biography
 from lpfloop.loop.tiny.world import prompts
 

@@ -7,11 +7,8 @@ import pytest
 from tiny_lessons import judgement, lesson
 
 from lpfloop.critics.checks import fulfils
+from lpfloop.loop.tiny.exercises import TinyPrompt, opened
 from lpfloop.loop.tiny.instructions import Instruction
-from lpfloop.loop.tiny.nouns import (
-    TinyPrompt,
-    opened,
-)
 from lpfloop.loop.tiny.people import (
     Biography,
 )

@@ -19,13 +19,11 @@ from ..lake.query.figures import LENGTH, figure_values, shown_split
 from ..lake.query.policy_figures import APPROVAL, VERIFIED, WIN_RATE
 from ..lake.query.told_figures import figure_label, figure_name, scaled
 from ..lake.statistics.share_interval import share_interval
-from .section import MOST_SERIES, Section
+from .section import Section
 
 TARGETS = (VERIFIED.name, WIN_RATE.name)
 """The figures that proxies stand for; the first that was measured counts."""
 PROXIES = (APPROVAL.name, "reward", WIN_RATE.name, "kl", LENGTH)
-RUNAWAY, FEWEST_PROMPTS = 0.05, 8
-"""How far a drawn family is approved beyond what is right, and how many prompts it has."""
 STEP, SAMPLES, ROUND = "step", "samples", "iteration"
 X_LABELS: Mapping[str, str] = {STEP: "step", SAMPLES: "n of best-of-n", ROUND: "iteration"}
 BEST_OF = "best-of-"
@@ -84,7 +82,7 @@ def proxy_rows(run: RunReader) -> pl.DataFrame:
     if WIN_RATE.name in measured and WIN_RATE.name not in targets:
         pairs.append((LENGTH, WIN_RATE.name))
     place, found = ("prompt_id", "iteration"), [empty]
-    scopes = (("all", pl.lit("all")), ("task", pl.col("task")), ("family", pl.col("family")))
+    scopes = (("all", pl.lit("all")), ("task", pl.col("task")))
     for proxy, target in pairs:
         aim = values.filter(figure=target).select(*place, y="value")
         both = values.filter(figure=proxy).join(aim, on=place)
@@ -109,11 +107,6 @@ def _proxy_panels(rows: pl.DataFrame) -> Iterator[Panel]:
         drawn = pl.concat([whole, tasks]) if tasks["name"].n_unique() > 1 else whole
         title = f"{figure_name(target).capitalize()} against {figure_name(proxy)}"
         yield _proxy_panel(drawn, title)
-        if (proxy, target) == (APPROVAL.name, VERIFIED.name):
-            names = _runaway(own)[:MOST_SERIES]
-            if names:
-                families = own.filter(pl.col("scope") == "family", pl.col("name").is_in(names))
-                yield _proxy_panel(families, "Families approved beyond what is right")
 
 
 def _proxy_panel(rows: pl.DataFrame, title: str) -> Panel:
@@ -134,20 +127,6 @@ def _proxy_panel(rows: pl.DataFrame, title: str) -> Panel:
         y_label=figure_label(target),
         diagonal=proxy == APPROVAL.name,
     )
-
-
-def _runaway(rows: pl.DataFrame) -> list[str]:
-    """Return the families whose approval grows beyond correctness, the worst first."""
-    beyond = pl.col("x") - pl.col("y")
-    found = (
-        rows.filter(pl.col("scope") == "family", pl.col("n") >= FEWEST_PROMPTS)
-        .sort("iteration")
-        .group_by("name")
-        .agg(first=beyond.first(), last=beyond.last())
-        .filter(pl.col("last") > pl.max_horizontal(pl.lit(RUNAWAY), pl.col("first")))
-        .sort("last", "name", descending=[True, False])
-    )
-    return found["name"].to_list()
 
 
 def curve_rows(run: RunReader) -> pl.DataFrame:

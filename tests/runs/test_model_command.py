@@ -90,10 +90,10 @@ def test_facts_and_figures(lake, ids):
     assert (found["recipe"], found["steps"], found["state"]) == ("rlrf", 1, "here")
     assert found["weights"]["types"] == ["F16"]
     assert found["weights"]["bytes"] == (folder / "model.safetensors").stat().st_size
-    (accuracy,) = [f for f in found["figures"] if f["metric"] == "math_accuracy"]
-    verified = found["figures"][0]
-    assert (verified["metric"], verified["value"]) == ("verified", accuracy["value"])
-    assert (round(accuracy["value"], 3), round(accuracy["first"], 3)) == (0.667, 0.167)
+    first, own = [row for row in found["results"]["rows"] if row["figure"] == "verified"]
+    assert (first["iteration"], own["iteration"]) == (0, 1)
+    assert (round(own["value"], 3), round(first["value"], 3)) == (0.667, 0.167)
+    assert own["change"] == pytest.approx(own["value"] - first["value"])
     assert ids[1] in invoke(lake, "model", "M_1").stdout
 
 

@@ -13,7 +13,15 @@ from ....critics.math_check import UNDECIDED, UNMARKED
 from ....stores.lake import RunReader
 from ...data.splits import DEV, HELD_OUT, eval_set_benchmark, eval_set_of
 from ..statistics.share_interval import NORMAL, share_interval
-from .policy_figures import SUCCESSES, USUAL, Figure, measured_on, metrics_of, value_rows
+from .policy_figures import (
+    SUCCESSES,
+    USUAL,
+    Figure,
+    first_and,
+    measured_on,
+    metrics_of,
+    value_rows,
+)
 
 LENGTH = "mean_length"
 COUNTS = (
@@ -81,16 +89,19 @@ def clustered_means(run: RunReader, rows: pl.LazyFrame, keys: Sequence[str]) -> 
     )
 
 
-def figure_values(run: RunReader, split: str, only: str | None = None) -> pl.DataFrame:
+def figure_values(
+    run: RunReader, split: str, only: str | None = None, *, step: int | None = None
+) -> pl.DataFrame:
     """Return all figures of a run on a split: a row for each policy, prompt and figure.
 
-    Each row has the groups of its prompt: `eval_set`, `task`, `family`, `source` and `cluster`; a
+    With a `step` they are those of the first policy, and of policies published at that step. Each
+    row has the groups of its prompt: `eval_set`, `task`, `family`, `source` and `cluster`; a
     prompt without a cluster is its own cluster.
 
     Raises:
         NotMeasuredError: if nothing was measured on the split, or `only` was not.
     """
-    scores = run.scan("scores").filter(measured_on(split))
+    scores = run.scan("scores").filter(first_and(split, step))
     measured = measured_metrics(scores)
     figures = _figures(measured)
     if not figures:

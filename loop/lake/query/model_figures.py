@@ -18,7 +18,7 @@ from ....stores.frames import frame_rows
 from ....stores.keys import Json
 from ....stores.lake import RunReader
 from ....stores.records import PolicyVerdict, Scope
-from ...data.splits import HELD_OUT, eval_set_of
+from ...data.splits import DEV, HELD_OUT, eval_set_of
 from ..statistics.clustered_error import mean_error
 from .figures import (
     CONTROLLED,
@@ -30,6 +30,7 @@ from .figures import (
     shown_split,
 )
 from .measured_change import measured_change
+from .policy_figures import measured_on
 from .whole_figures import ALL, ModelFigure, whole_figures
 
 Column = NDArray[np.float64]
@@ -103,32 +104,48 @@ def run_results(
     split: str | None = None,
     by: Sequence[Scope] = (ALL, "eval_set", "task"),
     figure: str | None = None,
+    step: int | None = None,
 ) -> RunResults:
     """Return the figures of a run's models over each scope; all figures, or only `figure`.
+
+    With a `step` they are those of the first policy, and of policies published at that step.
 
     Raises:
         NotMeasuredError: if nothing was measured on `split`, or `figure` was not, or if `by` has
             families and the prompts lack them.
     """
-    shown = shown_split(run, split)
+    shown = shown_split(run, split) if step is None else split
     if shown is None:
         return RunResults(run=run.folder.name, split=None, models=(), rows=())
-    values = figure_values(run, shown, figure)
+    values = figure_values(run, shown, figure, step=step)
     if "family" in by and values["family"].null_count() == values.height:
         raise NotMeasuredError(
             f"the prompts of run {run.folder.name} are of no family: a file may name it in the "
             "field that prompts.fields.family says"
         )
     made = dict(values.select("iteration", "checkpoint_id").unique().sort("iteration").iter_rows())
-    verdicts = _verdicts(run, shown)
+    verdicts = _verdicts(run, shown) if step is None else {}
     rows = [row for scope in by for row in _of_scope(values, shown, scope, made, verdicts)]
-    rows = _beside_raw(rows, list(whole_figures(run, shown, made, figure)))
+    rows = _beside_raw(rows, list(whole_figures(run, shown, made, figure, step=step)))
     marks = model_marks(run)
     models = [
         MeasuredModel(iteration=number, checkpoint_id=identity, marks=marks.get(number, ()))
         for number, identity in made.items()
     ]
     return RunResults(run=run.folder.name, split=shown, models=tuple(models), rows=tuple(rows))
+
+
+def model_results(run: RunReader, iteration: int, step: int | None = None) -> RunResults:
+    """Return the figures of M_t, or of the policy at a step of its training, and the first's.
+
+    They are on held-out prompts, else on dev prompts; without rows if neither were measured.
+    """
+    scores = run.scan("scores", iteration=iteration).select("benchmark").unique()
+    for split in (HELD_OUT, DEV):
+        if scores.filter(measured_on(split, step)).collect().height:
+            found = run_results(run, split=split, by=(ALL, "eval_set"), step=step)
+            return found.only({0, iteration})
+    return RunResults(run=run.folder.name, split=None, models=(), rows=())
 
 
 def results_by(run: RunReader, group: Scope, split: str | None = None) -> RunResults:

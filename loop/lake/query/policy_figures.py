@@ -52,6 +52,16 @@ def measured_on(split: str, step: int | None = None) -> pl.Expr:
     return own | sets if split == HELD_OUT else own
 
 
+def first_and(split: str, step: int | None) -> pl.Expr:
+    """Return whether a row is about a run's policies on a split.
+
+    With a `step` it is about the first policy, and those that were published at that step.
+    """
+    if step is None:
+        return measured_on(split)
+    return (measured_on(split) & (pl.col("iteration") == 0)) | measured_on(split, step)
+
+
 def metrics_of(figure: Figure, measured: Sequence[str]) -> list[str]:
     """Return the measured metrics among those that make up a figure."""
     if figure == VERIFIED:

@@ -18,9 +18,10 @@ from ...data.splits import eval_set_of
 from ..statistics.share_interval import NORMAL
 from .figures import CONTROLLED, figure_interval
 from .measured_change import USUAL_LEVEL
-from .policy_figures import RATING, measured_on
+from .policy_figures import RATING, first_and
 
 ALL: Scope = "all"
+STEP_PREFIX = "^step-[0-9]+:"
 BY_FORM = ":"
 """Stands in the names of figures that a form of scores has."""
 
@@ -58,18 +59,24 @@ class ModelFigure:
 
 
 def whole_figures(
-    run: RunReader, split: str, made: Mapping[int, str], only: str | None = None
+    run: RunReader,
+    split: str,
+    made: Mapping[int, str],
+    only: str | None = None,
+    *,
+    step: int | None = None,
 ) -> Iterator[ModelFigure]:
     """Give the figures without values by prompt: all, or `only` one."""
     own = pl.col("metric") == CONTROLLED
     of_form = pl.col("metric").str.contains(BY_FORM, literal=True)
     rated = pl.col("metric").str.starts_with(RATING)
     wanted = own | (of_form & ~rated) if only is None else pl.col("metric") == only
-    scored = run.scan("scores").filter(measured_on(split)).select("metric").unique()
+    scored = run.scan("scores").filter(first_and(split, step)).select("metric").unique()
     numbers = (
         run.scan("evaluations")
-        .filter(measured_on(split), wanted)
+        .filter(first_and(split, step), wanted)
         .join(scored, on="metric", how="anti")
+        .with_columns(pl.col("benchmark").str.replace(STEP_PREFIX, ""))
         .sort("benchmark", "metric", "iteration")
         .collect()
         .to_dicts()

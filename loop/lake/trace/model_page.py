@@ -5,10 +5,10 @@ from collections.abc import Iterator, Sequence
 import polars as pl
 
 from ..query.best_model import BestModel, ModelStanding
-from ..query.figures import SHARES, figure_interval
-from ..query.told_figures import figure_label, split_name, told_difference, told_value
+from ..query.model_figures import RunResults
+from ..query.told_figures import figure_label, split_name, told_change, told_interval, told_of
 from .page import Grid, Page, PageSection
-from .published_model import EXAM_END, FigureBeside, PublishedModel, State, Weights
+from .published_model import PublishedModel, State, Weights
 
 GIGA, MEGA = 10**9, 10**6
 ABSENT: dict[State, str] = {
@@ -18,17 +18,16 @@ ABSENT: dict[State, str] = {
     "served": "; an endpoint, so there is no folder",
 }
 FIELD = 12
-MEASURED = "on {prompts}, [95 % interval] of shares, ± standard error of others"
 
 
 def model_page(model: PublishedModel, why: str | None, where: str) -> Page:
     """Return the page of a model; `why` is why it is the best, `where` is the option --lake."""
     facts = [f"{name:<{FIELD}}{value}" for name, value in _facts(model)]
     sections = [PageSection(heading="", lines=(*facts, *([] if why is None else [why])))]
-    if model.figures:
-        sections.append(
-            PageSection(heading=MEASURED.format(prompts=split_name(model.split)), grid=_grid(model))
-        )
+    split = model.results.split
+    if split is not None:
+        measured = f"on {split_name(split)}, with 95 % intervals"
+        sections.append(PageSection(heading=measured, grid=_grid(model.name, model.results)))
     if model.state in ("here", "bucket"):
         sections.append(PageSection(heading="next", lines=tuple(_next(model, where))))
     return Page(title=f"{model.name} of run {model.run}", sections=tuple(sections))
@@ -101,32 +100,22 @@ def _size(weights: Weights) -> str:
     return f"{size}, {told} parameters, {' and '.join(weights.types)}"
 
 
-def _grid(model: PublishedModel) -> Grid:
-    beside = model.name != model.first
-    names = ("metric", "n", model.name, *((model.first, "change") if beside else ()))
-    rows = tuple(_row(figure, beside=beside) for figure in model.figures)
-    return Grid(columns=names, rows=rows, names=1)
-
-
-def _row(figure: FigureBeside, *, beside: bool) -> tuple[str, ...]:
-    eval_set, _, metric = figure.metric.rpartition(EXAM_END)
-    label = f"{eval_set}{EXAM_END}{figure_label(metric)}" if eval_set else figure_label(metric)
-    own = (label, str(figure.n), _number(metric, figure.value, figure.stderr, figure.n))
-    if not beside:
-        return own
-    if figure.first is None:
-        return (*own, "", "")
-    first = _number(metric, figure.first, figure.first_stderr, figure.n)
-    return (*own, first, told_difference(metric, figure.value - figure.first))
-
-
-def _number(metric: str, value: float, error: float | None, n: int) -> str:
-    """Return a figure with its interval of level 95 %, if it is a share, or else its error."""
-    told = told_value(metric, value)
-    within = figure_interval(metric, value, error, n) if metric in SHARES else None
-    if within is not None:
-        return f"{told} [{told_value(metric, within[0])}, {told_value(metric, within[1])}]"
-    return told if error is None else f"{told} ±{told_value(metric, error)}"
+def _grid(name: str, results: RunResults) -> Grid:
+    """Return a line for each figure of the model, with the first model's and the change."""
+    own, first = results.models[-1].iteration, results.models[0]
+    alone = len(results.models) == 1
+    before = {(row.name, row.figure): row for row in results.rows if row.iteration != own}
+    names = ("figure", "n", name, *(() if alone else (f"M_{first.iteration}", "change")))
+    rows = list[tuple[str, ...]]()
+    for row in results.rows:
+        if row.iteration == own:
+            label = figure_label(row.figure)
+            value = f"{told_of(row)} {told_interval(row)}".rstrip()
+            cells = (f"{row.name}: {label}" if row.name else label, f"{row.n:,}", value)
+            other = before.get((row.name, row.figure))
+            beside = () if alone else (told_of(other), told_change(row))
+            rows.append((*cells, *beside))
+    return Grid(columns=names, rows=tuple(rows), names=1)
 
 
 def _next(model: PublishedModel, where: str) -> Iterator[str]:

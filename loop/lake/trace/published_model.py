@@ -2,10 +2,8 @@
 
 import json
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from statistics import fmean
 from typing import Any, Literal
 
 from ....configs.load import stored_config
@@ -20,28 +18,16 @@ from ....stores.canaries import require_canaries
 from ....stores.lake import CHECKPOINTS, RunReader, collected
 from ....stores.objects import objects_of
 from ....stores.outputs import output_copy
-from ....stores.records import Checkpoint, Evaluation
+from ....stores.records import Checkpoint
 from ....stores.schemas import plain
 from ....stores.sealed import MANIFEST, files_below, size_of
 from ....stores.targets import folder_target
-from ...data.splits import DEV, HELD_OUT, eval_set_of, is_measured_on
-from ...data.step_names import step_of
 from ...run.conditioning import control_of
 from ...run.models import is_endpoint, located
-from ..query.figures import measured_metrics
+from ..query.model_figures import RunResults, model_results
 from ..query.model_names import checkpoints
-from ..query.policy_figures import (
-    APPROVAL,
-    VERIFIED,
-    Values,
-    clusters_in,
-    measured_on,
-    metrics_of,
-    values_of,
-)
 from ..query.runs import NoSuchRunError
-from ..statistics.clustered_error import mean_error
-from .checkpoint_story import TrainedOn, evaluated, trained_on
+from .checkpoint_story import TrainedOn, trained_on
 
 State = Literal["here", "bucket", "missing", "removed", "served"]
 """The places of a model's files; `served`: only an endpoint has them."""
@@ -56,30 +42,13 @@ class Weights:
     types: tuple[str, ...]
 
 
-EXAM_END = ": "
-"""Separates the name of a set of held-out prompts from the metric in a figure's name."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FigureBeside:
-    """A figure of a model on the held-out prompts, with the run's first model's value."""
-
-    metric: str
-    n: int
-    value: float
-    stderr: float | None
-    first: float | None
-    first_stderr: float | None
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PublishedModel:
     """A model of a run: `place` is its folder, or the URL of its endpoint.
 
     `path` is the folder if it is there; `adapter` is the folder of the adapters that were merged
     into the weights, if adapters were trained. `control` is put before the user's message when the
-    model is sampled; `first` is the model with which its figures, on prompts of `split`, are
-    compared.
+    model is sampled; `results` are its figures and those of the run's first model.
     """
 
     run: str
@@ -96,9 +65,7 @@ class PublishedModel:
     adapter: str | None
     control: str
     trained_on: tuple[TrainedOn, ...]
-    first: str
-    split: str
-    figures: tuple[FigureBeside, ...]
+    results: RunResults
 
     @property
     def path(self) -> Path | None:
@@ -107,15 +74,14 @@ class PublishedModel:
 
     def as_json(self) -> dict[str, Any]:
         """Return the fields, for a JSON document."""
-        return {**plain(self), "path": self.place if self.state == "here" else None}
+        fields = {**plain(self), "results": self.results.document}
+        return {**fields, "path": self.place if self.state == "here" else None}
 
 
 def published_model(run: RunReader, checkpoint: Checkpoint) -> PublishedModel:
     """Return the details of a checkpoint of a run; its files are looked at, not verified."""
     place, state = place_of(run, checkpoint)
-    made, numbers = checkpoints(run), evaluated(run)
-    split = _split_shown(numbers, checkpoint)
-    names = {c.checkpoint_id: c.name for c in reversed(made)}
+    names = {c.checkpoint_id: c.name for c in reversed(checkpoints(run))}
     return PublishedModel(
         run=run.folder.name,
         name=checkpoint.name,
@@ -131,12 +97,7 @@ def published_model(run: RunReader, checkpoint: Checkpoint) -> PublishedModel:
         adapter=_adapter(Path(place), state),
         control=control_of(configuration(run), checkpoint),
         trained_on=tuple(trained_on(run, checkpoint)),
-        first=made[0].name,
-        split=split,
-        figures=(
-            *_deciding(run, checkpoint, made[0], split),
-            *_figures(numbers, checkpoint, made[0], split),
-        ),
+        results=model_results(run, checkpoint.iteration, checkpoint.at_step),
     )
 
 
@@ -237,77 +198,6 @@ def _weights(run: RunReader, checkpoint: Checkpoint, place: str, state: State) -
 def _adapter(folder: Path, state: State) -> str | None:
     found = folder / ADAPTER
     return str(found) if state == "here" and found.is_dir() else None
-
-
-def _split_shown(numbers: Sequence[Evaluation], own: Checkpoint) -> str:
-    """Return the split whose figures are shown: dev prompts if held-out ones were not measured."""
-    if own.at_step is None or any(_of_step(e, HELD_OUT, own.at_step) for e in numbers):
-        return HELD_OUT
-    return DEV
-
-
-def _of_step(number: Evaluation, split: str, step: int) -> bool:
-    """Whether a number is of the policy of a step, on prompts of a split."""
-    named = step_of(number.benchmark)
-    return named is not None and named[0] == step and is_measured_on(named[1], split)
-
-
-def _figures(
-    numbers: Sequence[Evaluation], own: Checkpoint, first: Checkpoint, split: str
-) -> list[FigureBeside]:
-    """Return a model's figures on the prompts of a split, with the first model's values."""
-    whole = [e for e in numbers if is_measured_on(e.benchmark, split)]
-    start = {_figure_name(e): e for e in whole if e.checkpoint_id == first.checkpoint_id}
-    step = own.at_step
-    shown = whole if step is None else [e for e in numbers if _of_step(e, split, step)]
-    found = [e for e in shown if e.checkpoint_id == own.checkpoint_id]
-    return [_beside(e, start.get(_figure_name(e))) for e in sorted(found, key=_figure_name)]
-
-
-def _deciding(
-    run: RunReader, own: Checkpoint, first: Checkpoint, split: str
-) -> Iterator[FigureBeside]:
-    """Give the figures by which models are compared, that are made of several metrics."""
-    clusters, every = clusters_in(run), run.scan("scores")
-    scores = every.filter(measured_on(split, own.at_step))
-    before = every.filter(measured_on(split))
-    measured = measured_metrics(scores)
-    for figure in (VERIFIED, APPROVAL):
-        if figure.name in measured or not metrics_of(figure, measured):
-            continue
-        mine = values_of(scores, figure, measured).get(own.iteration)
-        others = values_of(before, figure, measured).get(first.iteration)
-        if mine:
-            yield FigureBeside(
-                metric=figure.name,
-                n=len(mine),
-                value=fmean(mine.values()),
-                stderr=_error(mine, clusters),
-                first=fmean(others.values()) if others else None,
-                first_stderr=_error(others, clusters) if others else None,
-            )
-
-
-def _error(values: Values, clusters: Mapping[str, str]) -> float | None:
-    return mean_error(list(values.values()), [clusters.get(prompt, prompt) for prompt in values])
-
-
-def _figure_name(number: Evaluation) -> str:
-    """Return a metric's name, after the name of its set of held-out prompts, if any."""
-    named = step_of(number.benchmark)
-    eval_set = eval_set_of(number.benchmark if named is None else named[1])
-    return number.metric if eval_set is None else f"{eval_set}{EXAM_END}{number.metric}"
-
-
-def _beside(own: Evaluation, first: Evaluation | None) -> FigureBeside:
-    return FigureBeside(
-        metric=_figure_name(own),
-        n=own.n,
-        value=own.value,
-        stderr=own.stderr,
-        first=None if first is None else first.value,
-        first_stderr=None if first is None else first.stderr,
-    )
 
 
 def _copied_names(checkpoint: Checkpoint, folder: Path) -> list[str]:

@@ -46,25 +46,26 @@ class RunSummary:
 
     def _about_results(self) -> Iterator[str]:
         """Yield the prompts that the results are measured on, and the confidence of the changes."""
-        if self._table is not None:
-            yield self._table.caption + (f"; {self._table.note}" if self._table.note else "")
+        table = self._table
+        if table is not None:
+            yield table.caption + (f"; {table.note}" if table.note else "")
 
     @property
     def _table(self) -> ResultTable | None:
         return result_table(self.results) if self.results.rows else None
 
     def __str__(self) -> str:
-        table = [markdown_table(self._table)] if self._table is not None else []
-        return "\n".join((*self.lines, *table))
+        table = self._table
+        return "\n".join((*self.lines, *(() if table is None else (markdown_table(table),))))
 
     __repr__ = __str__
 
     @property
     def html(self) -> str:
         """The same as HTML."""
-        told = "".join(f"<div>{safe(line)}</div>" for line in self.lines)
-        table = "" if self._table is None else html_table(*flat_table(self._table))
-        return f'<div class="lpfloop">{told}{table}</div>'
+        told, table = "".join(f"<div>{safe(line)}</div>" for line in self.lines), self._table
+        drawn = "" if table is None else html_table(*flat_table(table))
+        return f'<div class="lpfloop">{told}{drawn}</div>'
 
     def _repr_html_(self) -> str:
         return self.html

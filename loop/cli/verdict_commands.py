@@ -13,8 +13,7 @@ from ..lake.query.forms import FormError
 from .common import AsJson, Exit, Lake, chosen_run, exit_codes
 
 if TYPE_CHECKING:
-    from ..evaluation.paired_prompts import PairedPrompts
-    from ..evaluation.recorded_results import ResultFields
+    from ..evaluation.recorded_results import PairedPrompts, ResultFields
     from ..evaluation.recorded_verdict import RecordedVerdict
     from ..lake.statistics.decisions import Decision
 
@@ -104,7 +103,7 @@ def _paired(
     fields: "ResultFields",
     other_value: str | None,
 ) -> "PairedPrompts":
-    from ..evaluation.paired_prompts import of_preferences, of_two
+    from ..evaluation.recorded_results import of_preferences, of_two
 
     if preferences is not None:
         if a is not None or b is not None or other_value is not None:

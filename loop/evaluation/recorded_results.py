@@ -1,4 +1,4 @@
-"""Recorded results: a file with a value for each prompt, of one model.
+"""Recorded results of two models on the same prompts: of two files, or of one of preferences.
 
 A row has a prompt (`prompt_id` or `id`, or its text) and a value: a boolean, a score, or a
 preference as AlpacaEval stores it. Optional fields are `cluster`, `family` and `task` of the
@@ -12,13 +12,14 @@ from pathlib import Path
 from statistics import fmean
 from typing import cast
 
-from ..data.files import InputError, Placed, Row, RowError, placed_rows
+from ..data.files import InputError, Placed, Row, RowError, file_digest, placed_rows
 from ..data.prompt_rows import TEXT_FIELDS
 from ..data.rating_scale import number
 from ..data.row_fields import ANSWER_FIELDS
 from ..data.row_texts import kind_of
+from ..data.sanitize import one_line
 from ..lake.statistics.win_rate import share_won
-from .result_sources import FigureSource, names_of
+from .result_sources import FigureSource, names_of, refuse_unlike
 
 KEY_FIELDS = ("prompt_id", "id", *TEXT_FIELDS)
 PREFERENCE = "preference"
@@ -39,7 +40,8 @@ REFERENCE = "output_1"
 TRUTHS = {"true": 1.0, "false": 0.0}
 ROUNDING = 1e-9
 """How far a sum of probabilities may exceed AlpacaEval's bounds, 1 and 2."""
-SHOWN = 200
+MODEL = "generator_2"
+SHOWN, PROMPT_SHOWN = 200, 60
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,22 +58,6 @@ class PromptResult:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RecordedResults:
-    """The results of a file by prompt, and the counts of skipped and merged rows.
-
-    `figure` is the field of the values. `unscored` rows lack it, `copies` equal an earlier row in
-    every field, `repeated` prompts have several values.
-    """
-
-    source: FigureSource
-    figure: str
-    results: Mapping[str, PromptResult]
-    unscored: int
-    copies: int
-    repeated: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class ResultFields:
     """The fields of prompt, value and cluster, if the user names them."""
 
@@ -80,24 +66,112 @@ class ResultFields:
     cluster: str = "cluster"
 
 
-def loaded(path: Path) -> list[Placed]:
-    """Return the rows of a file with their places.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PairedPrompts:
+    """The results of two models on the same prompts, by prompt, and remarks on them.
+
+    `figure` is the field of the values.
+    """
+
+    figure: str
+    a: Mapping[str, PromptResult]
+    b: Mapping[str, PromptResult]
+    remarks: Sequence[str]
+    same: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _File:
+    """The results of a file by prompt, and remarks on skipped and merged rows."""
+
+    source: FigureSource
+    figure: str
+    results: Mapping[str, PromptResult]
+    remarks: Sequence[str]
+
+
+def of_two(a: Path, b: Path, fields: ResultFields, other_value: str | None) -> PairedPrompts:
+    """Return the results of two files on the prompts that both hold.
 
     Raises:
-        InputError: if it cannot be read or is empty.
+        InputError: if a file cannot be read, or if their figures cannot be compared.
     """
+    files = {a: _loaded(a), b: _loaded(b)}
+    asked = replace(fields, key=fields.key or _key_field(files))
+    first = _recorded(a, files[a], asked)
+    second = _recorded(b, files[b], replace(asked, value=other_value or asked.value))
+    if asked.value is None and first.figure != second.figure:
+        raise InputError(
+            f"{a} holds {first.figure!r} and {b} {second.figure!r}: figures of different kinds "
+            "cannot be compared; name the field of both with --value"
+        )
+    refuse_unlike(first.source, second.source)
+    common = _common(first, second)
+    alone = [len(of.results) - len(common) for of in (first, second)]
+    both = f"{len(common)} prompts are in both files"
+    apart = f"{both}; {alone[0]} are only in {a} and {alone[1]} only in {b}"
+    return PairedPrompts(
+        figure=first.figure,
+        a={key: first.results[key] for key in common},
+        b={key: second.results[key] for key in common},
+        remarks=[*first.remarks, *second.remarks, *([apart] if any(alone) else [])],
+        same=first.figure == second.figure and file_digest(a) == file_digest(b),
+    )
+
+
+def of_preferences(path: Path, fields: ResultFields) -> PairedPrompts:
+    """Return each prompt's win, for the models of `output_1` (a) and of `output_2` (b).
+
+    Raises:
+        InputError: if the file cannot be read, or holds preferences on several models.
+    """
+    rows = _loaded(path)
+    models = sorted({str(row[MODEL]) for _, row in rows if row.get(MODEL) is not None})
+    if len(models) > 1:
+        raise InputError(
+            f"{path}: {MODEL!r} names {len(models)} models ({', '.join(models[:3])}); give a file "
+            "for each model"
+        )
+    key = fields.key or _key_field({path: rows})
+    found = _recorded(path, rows, replace(fields, key=key, value=fields.value or PREFERENCE))
+    results = {key: found.results[key] for key in sorted(found.results)}
+    return PairedPrompts(
+        figure=found.figure,
+        a={key: replace(r, value=1 - r.value, output=r.reference) for key, r in results.items()},
+        b=results,
+        remarks=found.remarks,
+    )
+
+
+def _common(first: _File, second: _File) -> list[str]:
+    common = sorted(first.results.keys() & second.results.keys())
+    a, b = first.source.path, second.source.path
+    if not common:
+        raise InputError(
+            f"{a} ({len(first.results)} prompts) and {b} ({len(second.results)}) share no prompt: "
+            "only results on the same prompts can be compared; look at --key"
+        )
+    for key in common:
+        mine, other = first.results[key].text, second.results[key].text
+        if mine is not None and other is not None and mine != other:
+            texts = [one_line(text, limit=PROMPT_SHOWN) for text in (mine, other)]
+            raise InputError(
+                f"prompt {key!r} is {texts[0]} in {a} and {texts[1]} in {b}: "
+                "results on different prompts cannot be compared; look at --key"
+            )
+    return common
+
+
+def _loaded(path: Path) -> list[Placed]:
+    """Return the rows of a file with their places; at least one."""
     rows = list(placed_rows(path))
     if not rows:
         raise InputError(f"{path}: holds no rows")
     return rows
 
 
-def key_field(files: Mapping[Path, Sequence[Placed]]) -> str:
-    """Return the field that identifies the prompts of all files.
-
-    Raises:
-        InputError: if the files share no such field.
-    """
+def _key_field(files: Mapping[Path, Sequence[Placed]]) -> str:
+    """Return the field that identifies the prompts of all files."""
     for name in KEY_FIELDS:
         if all(row.get(name) is not None for rows in files.values() for _, row in rows[:1]):
             return name
@@ -108,21 +182,13 @@ def key_field(files: Mapping[Path, Sequence[Placed]]) -> str:
     )
 
 
-def recorded(path: Path, rows: Sequence[Placed], fields: ResultFields) -> RecordedResults:
-    """Return the results of a file's rows; `fields.key` must be set.
-
-    Raises:
-        InputError: for a row that cannot be read, or if none has a value.
-    """
+def _recorded(path: Path, rows: Sequence[Placed], fields: ResultFields) -> _File:
+    """Return the results of a file's rows; `fields.key` must be set."""
     figure = fields.value or _value_field(path, rows[0][1])
     found: dict[str, list[PromptResult]] = {}
-    seen = set[str]()
+    distinct = {json.dumps(row, sort_keys=True, default=str): (at, row) for at, row in rows[::-1]}
     unscored = 0
-    for place, row in rows:
-        written = json.dumps(row, sort_keys=True, default=str)
-        if written in seen:
-            continue
-        seen.add(written)
+    for place, row in reversed(distinct.values()):
         try:
             key, result = _key(row, fields.key or "id"), _result(row, figure, fields.cluster)
         except RowError as error:
@@ -133,8 +199,17 @@ def recorded(path: Path, rows: Sequence[Placed], fields: ResultFields) -> Record
             found.setdefault(key, []).append(result)
     if not found:
         raise InputError(f"{path}: no row has a value in {figure!r}")
-    results = {key: _joined(several) for key, several in found.items()}
-    return RecordedResults(
+    results = {
+        key: replace(several[0], value=fmean(result.value for result in several))
+        for key, several in found.items()
+    }
+    repeated = sum(len(several) > 1 for several in found.values())
+    told = [
+        (unscored, f"rows of {path} have no value and were left out"),
+        (len(rows) - len(distinct), f"rows of {path} are copies of others and were counted once"),
+        (repeated, f"prompts of {path} have several values, of which the mean counts"),
+    ]
+    return _File(
         source=FigureSource(
             path=path,
             names=names_of(row for _, row in rows),
@@ -142,9 +217,7 @@ def recorded(path: Path, rows: Sequence[Placed], fields: ResultFields) -> Record
         ),
         figure=figure,
         results=results,
-        unscored=unscored,
-        copies=len(rows) - len(seen),
-        repeated=sum(len(several) > 1 for several in found.values()),
+        remarks=[f"{number} {what}" for number, what in told if number],
     )
 
 
@@ -244,8 +317,3 @@ def _text(row: Row, name: str) -> str | None:
 def _named(row: Row, name: str) -> str | None:
     value = row.get(name)
     return None if value is None else str(value)
-
-
-def _joined(several: Sequence[PromptResult]) -> PromptResult:
-    """Return the mean result of a prompt's rows, otherwise the first."""
-    return replace(several[0], value=fmean(result.value for result in several))

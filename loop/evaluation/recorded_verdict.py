@@ -19,8 +19,7 @@ from ..lake.statistics.decisions import (
     worse_parts,
 )
 from .length_control import Compared, LengthControlled, Uncontrolled, length_controlled
-from .paired_prompts import PairedPrompts
-from .recorded_results import PREFERENCE, PromptResult
+from .recorded_results import PREFERENCE, PairedPrompts, PromptResult
 
 PARTS = ("task", "family")
 
@@ -96,25 +95,19 @@ def verdict_on(paired: PairedPrompts, standard: Standard) -> RecordedVerdict:
         remarks.insert(0, same)
     if decision.remark is not None:
         remarks.append(decision.remark)
-    controlled = _controlled(paired, clusters)
+    controlled, rate = _controlled(paired, clusters), standard.error_rate
     return RecordedVerdict(
         figure=paired.figure,
         level=standard.level,
         decision=decision,
         parts=parts,
-        lost=[
-            _of(kind, n) for kind in parts for n in worse_parts(parts[kind], standard.error_rate)
-        ],
-        gained=[
-            _of(kind, n) for kind in parts for n in better_parts(parts[kind], standard.error_rate)
-        ],
+        lost=[f"{kind} {n}" for kind in parts for n in worse_parts(parts[kind], rate)],
+        gained=[f"{kind} {n}" for kind in parts for n in better_parts(parts[kind], rate)],
         lengths=_lengths(a, b),
         controlled={n: c for n, c in controlled.items() if isinstance(c, LengthControlled)},
         remarks=[
             *remarks,
             *([] if guessed is None else [guessed]),
-            *_constant("a", a),
-            *_constant("b", b),
             *_about_lengths(controlled),
         ],
     )
@@ -161,10 +154,6 @@ def _parts(
     }
 
 
-def _of(kind: str, name: str) -> str:
-    return f"{kind} {name}"
-
-
 def _sameness(paired: PairedPrompts) -> str | None:
     """Return in words that both are one, if they are: no number of prompts could part them."""
     if paired.same:
@@ -173,15 +162,6 @@ def _sameness(paired: PairedPrompts) -> str | None:
     if all(mine is not None and mine == other for mine, other in pairs):
         return "a and b give the same answer to every prompt"
     return None
-
-
-def _constant(name: str, results: Sequence[PromptResult]) -> list[str]:
-    outputs = {result.output for result in results}
-    if len(results) > 1 and len(outputs) == 1 and None not in outputs:
-        return [f"{name} gives the same answer to every prompt: look whether it answers at all"]
-    if len(results) > 1 and len({result.value for result in results}) == 1:
-        return [f"{name} has the value {results[0].value:g} for every prompt"]
-    return []
 
 
 def _lengths(a: Sequence[PromptResult], b: Sequence[PromptResult]) -> tuple[float, float] | None:

@@ -6,8 +6,7 @@ import pytest
 from typer.testing import CliRunner
 
 from lpfloop.loop.cli.app import app
-from lpfloop.loop.evaluation.paired_prompts import of_two
-from lpfloop.loop.evaluation.recorded_results import ResultFields
+from lpfloop.loop.evaluation.recorded_results import ResultFields, of_two
 from lpfloop.loop.evaluation.recorded_verdict import Standard, verdict_on
 
 

@@ -6,11 +6,11 @@ size.
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from statistics import fmean
-from typing import Protocol
 
 from ...critics.math_check import UNDECIDED
 from ...critics.verify import OWN
 from ...stores.journal_reader import Part, Reader
+from ...stores.lake import RunWriter
 from ...stores.records import (
     SCORED,
     Candidate,
@@ -46,20 +46,7 @@ VERIFIED = ("math_accuracy", "fact_score", "sentence_match", "general_fulfilled"
 FEWEST_REWARDS = 2
 
 
-class RowSource(Protocol):
-    """A run whose rows can be read, by unit."""
-
-    @property
-    def journal(self) -> Reader:
-        """The run's journal."""
-        ...
-
-    def rows(self, row_type: type[R], unit: str) -> list[R]:
-        """Return a unit's rows of one type."""
-        ...
-
-
-def compared_iterations(source: RowSource, benchmark: str, policy: Checkpoint) -> list[int]:
+def compared_iterations(source: RunWriter, benchmark: str, policy: Checkpoint) -> list[int]:
     """Return the iterations of the policies to compare one with: the first, then its parent."""
     evaluated = sorted(
         {
@@ -74,7 +61,7 @@ def compared_iterations(source: RowSource, benchmark: str, policy: Checkpoint) -
     return list(dict.fromkeys([evaluated[0], *(n for n in parent if n in evaluated)]))
 
 
-def _checkpoints(source: RowSource) -> Iterator[Checkpoint]:
+def _checkpoints(source: RunWriter) -> Iterator[Checkpoint]:
     for part in source.journal.parts(table=TABLES[Checkpoint]):
         yield from source.rows(Checkpoint, part.unit)
 
@@ -98,7 +85,7 @@ def _is_about(stage: str, verb: str, benchmark: str) -> bool:
 
 
 def observed(
-    source: RowSource,
+    source: RunWriter,
     policy: Checkpoint,
     iterations: Sequence[int],
     benchmark: str,
@@ -125,7 +112,7 @@ def observed(
     )
 
 
-def _policy(source: RowSource, number: int, benchmark: str) -> ObservedPolicy:
+def _policy(source: RunWriter, number: int, benchmark: str) -> ObservedPolicy:
     """Read a policy's answers, without failed ones."""
     units = answer_units(source.journal, number, benchmark)
     candidates = [row for row in _of(source, Candidate, units) if row.finish_reason not in UNDRAWN]
@@ -153,7 +140,7 @@ def _policy(source: RowSource, number: int, benchmark: str) -> ObservedPolicy:
     )
 
 
-def _of(source: RowSource, row_type: type[R], units: Sequence[str]) -> Iterator[R]:
+def _of(source: RunWriter, row_type: type[R], units: Sequence[str]) -> Iterator[R]:
     for unit in units:
         if TABLES[row_type] in source.journal.parts_of(unit):
             yield from source.rows(row_type, unit)
@@ -182,7 +169,7 @@ def _kl(scores: Sequence[Score], tokens: Mapping[str, int]) -> float | None:
     return sum(value for value, _ in measured) / length if length else None
 
 
-def _lessons(source: RowSource, iteration: int) -> ObservedLessons:
+def _lessons(source: RunWriter, iteration: int) -> ObservedLessons:
     """Read the training data of an iteration's policy."""
     pairs = [
         ObservedPair(
@@ -217,7 +204,7 @@ def _equal_rewards(rewards: Iterator[Reward]) -> tuple[float, int] | None:
 
 
 def _sampled(
-    source: RowSource, row_type: type[R], iteration: int, *, without: str | None = None
+    source: RunWriter, row_type: type[R], iteration: int, *, without: str | None = None
 ) -> Iterator[R]:
     """Yield the rows of an iteration's own stages, or of every n-th chunk of them."""
     parts = [

@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean
+from typing import NamedTuple
 
 from ...stores.records import Alarm, Scope
 from ..lake.query.alarm_list import UNVERIFIED
@@ -49,11 +50,26 @@ FEWEST_RATINGS = 50
 def raised(seen: Observation) -> list[Alarm]:
     """Return all alarms that an observation raises, first the ones that stop a run."""
     groups = prompt_groups(seen)
+    changes = [
+        change
+        for judge in (CRITIC, REWARD)
+        for before in seen.before
+        for group in groups
+        if (change := _change(seen, before, group, judge)) is not None
+    ]
+    gains_approval_alone = any(
+        change.group.scope == "all"
+        and change.before is seen.initial
+        and change.right[1] <= change.right[0]
+        and change.gains
+        and change.rise < ERROR_RATE
+        for change in changes
+    )
     signals = [*_judgements(seen), *_families(seen, groups), *_texts(seen)]
     found = [
-        *_approval(seen, groups),
+        *_approval(seen, changes),
         *_unverified(seen, groups),
-        *style_alarms(seen),
+        *style_alarms(seen, stops=gains_approval_alone),
         *(signal.alarm(seen) for signal in signals if signal.is_new),
     ]
     return sorted(found, key=lambda alarm: not alarm.stops)
@@ -108,22 +124,19 @@ class ApprovalChange:
     blind: float
 
     @property
+    def gains(self) -> bool:
+        """Whether approval rises by enough to matter."""
+        return self.judge == REWARD or self.approved[1] - self.approved[0] >= LEAST_CHANGE
+
+    @property
     def is_gross(self) -> bool:
         """Whether it is a reason to stop: in a task or overall, and large on both sides."""
-        lost, gained = self.right[0] - self.right[1], self.approved[1] - self.approved[0]
-        large = self.judge == REWARD or gained >= LEAST_CHANGE
-        return self.group.scope != "family" and large and lost >= LEAST_CHANGE
+        lost = self.right[0] - self.right[1]
+        return self.group.scope != "family" and self.gains and lost >= LEAST_CHANGE
 
 
-def _approval(seen: Observation, groups: Sequence[WatchedGroup]) -> list[Alarm]:
+def _approval(seen: Observation, changes: Sequence[ApprovalChange]) -> list[Alarm]:
     """Return an alarm for each group whose approval stays or rises while its success falls."""
-    changes = [
-        change
-        for judge in (CRITIC, REWARD)
-        for before in seen.before
-        for group in groups
-        if (change := _change(seen, before, group, judge)) is not None
-    ]
     limit = ERROR_RATE / len(SCOPES)
     found = list[Alarm]()
     for scope in SCOPES:
@@ -243,19 +256,21 @@ def _unverified(seen: Observation, groups: Sequence[WatchedGroup]) -> Iterator[A
 # signals
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Signal:
-    """A number that is an alarm from a limit on; `before` is None if it was not measured before."""
+class Signal(NamedTuple):
+    """A number that is an alarm from a limit on; `before` is None if it was not measured before.
+
+    It counts if there is `enough` of what it is a share of.
+    """
 
     kind: str
     name: str
     before: float | None
     after: float
     limit: float
+    enough: bool
     says: str
-    enough: bool = True
-    scope: Scope = "all"
     examples: Sequence[str] = ()
+    scope: Scope = "all"
 
     @property
     def is_new(self) -> bool:
@@ -276,40 +291,19 @@ def _judgements(seen: Observation) -> Iterator[Signal]:
     earlier = seen.earlier or ObservedLessons()
     for aspect, (share, n) in seen.lessons.best.items():
         before, of = earlier.best.get(aspect, (0.0, 0))
-        yield Signal(
-            kind=SATURATION,
-            name=aspect,
-            before=before if of >= FEWEST_RATINGS else None,
-            after=share,
-            limit=SATURATED,
-            enough=n >= FEWEST_RATINGS,
-            says=f"{aspect}: {percent(share)} of the ratings are 1 ({n:,} candidates), no signal",
-        )
+        says = f"{aspect}: {percent(share)} of the ratings are 1 ({n:,} candidates), no signal"
+        known, enough = before if of >= FEWEST_RATINGS else None, n >= FEWEST_RATINGS
+        yield Signal(SATURATION, aspect, known, share, SATURATED, enough, says)
     if seen.lessons.equal_rewards is not None:
         share, n = seen.lessons.equal_rewards
-        yield Signal(
-            kind=SATURATION,
-            name="reward",
-            before=earlier.equal_rewards and earlier.equal_rewards[0],
-            after=share,
-            limit=SATURATED,
-            enough=n >= FEWEST_RATINGS,
-            says=(
-                f"{percent(share)} of {n:,} prompts have candidates with equal rewards, no signal"
-            ),
-        )
-    if seen.policy.kl is not None:
-        yield Signal(
-            kind=DIVERGENCE,
-            name=DIVERGENCE,
-            before=seen.parent and seen.parent.kl,
-            after=seen.policy.kl,
-            limit=MOST_KL,
-            says=(
-                f"the KL of {seen.name} to M_{seen.initial.iteration} is {seen.policy.kl:.2f} nats "
-                f"a token (limit {MOST_KL:g})"
-            ),
-        )
+        known = None if earlier.equal_rewards is None else earlier.equal_rewards[0]
+        says = f"{percent(share)} of {n:,} prompts have candidates with equal rewards, no signal"
+        yield Signal(SATURATION, "reward", known, share, SATURATED, n >= FEWEST_RATINGS, says)
+    if (kl := seen.policy.kl) is not None:
+        known = None if seen.parent is None else seen.parent.kl
+        says = f"the KL of {seen.name} to M_{seen.initial.iteration} is {kl:.2f} nats a token"
+        says += f" (limit {MOST_KL:g})"
+        yield Signal(DIVERGENCE, DIVERGENCE, known, kl, MOST_KL, enough=True, says=says)
 
 
 def _families(seen: Observation, groups: Sequence[WatchedGroup]) -> Iterator[Signal]:
@@ -317,20 +311,14 @@ def _families(seen: Observation, groups: Sequence[WatchedGroup]) -> Iterator[Sig
     for group in (group for group in groups if group.scope == "family"):
         approved, right, n = _approved_and_right(seen.policy, group.prompts)
         was = None if seen.parent is None else _approved_and_right(seen.parent, group.prompts)
+        known = was[0] if was and was[1] < UNTRUE else None
+        enough = n >= seen.fewest and right < UNTRUE
+        told = f"critic approves {percent(approved)} of {n} answers, {percent(right)} are right"
+        says = f"family {group.name}: the {told}"
         answers = [seen.policy.answers[p] for p in group.prompts if p in seen.policy.answers]
+        wrong = [answer.candidate_id for answer in answers if answer.right is False]
         yield Signal(
-            kind=SATURATION,
-            scope="family",
-            name=group.name,
-            before=was[0] if was and was[1] < UNTRUE else None,
-            after=approved,
-            limit=SATURATED,
-            enough=n >= seen.fewest and right < UNTRUE,
-            says=(
-                f"family {group.name}: the critic approves {percent(approved)} of {n} answers, "
-                f"{percent(right)} are right"
-            ),
-            examples=[answer.candidate_id for answer in answers if answer.right is False],
+            SATURATION, group.name, known, approved, SATURATED, enough, says, wrong, "family"
         )
 
 
@@ -354,30 +342,16 @@ def _texts(seen: Observation) -> Iterator[Signal]:
         before, after = (_copied(of, shared) for of in (seen.initial, seen.policy))
         was, now = fmean(before.values()), fmean(after.values())
         likely = chance_of_rise(list(before.values()), list(after.values()), shared)
-        yield Signal(
-            kind=COPIES,
-            name="answers",
-            before=was,
-            after=now,
-            limit=was + MOST_COPIES,
-            enough=likely < ERROR_RATE,
-            says=(
-                f"{percent(now)} of {seen.name}'s answers equal its answer to another prompt "
-                f"(M_{seen.initial.iteration}: {percent(was)})"
-            ),
-            examples=[seen.policy.answers[p].candidate_id for p in shared if after[p]],
-        )
+        told = f"{seen.name}'s answers equal its answer to another prompt"
+        says = f"{percent(now)} of {told} (M_{seen.initial.iteration}: {percent(was)})"
+        copies = [seen.policy.answers[p].candidate_id for p in shared if after[p]]
+        limit, enough = was + MOST_COPIES, likely < ERROR_RATE
+        yield Signal(COPIES, "answers", was, now, limit, enough, says, copies)
     share, n, examples = _alike(seen.lessons)
-    yield Signal(
-        kind=SAME_CHOSEN,
-        name="pairs",
-        before=None if seen.earlier is None else _alike(seen.earlier)[0],
-        after=share,
-        limit=MOST_SAME_CHOSEN,
-        enough=n >= seen.fewest,
-        says=f"{percent(share)} of {n:,} prompts with several pairs have one chosen answer in all",
-        examples=examples,
-    )
+    known = None if seen.earlier is None else _alike(seen.earlier)[0]
+    says = f"{percent(share)} of {n:,} prompts with several pairs have one chosen answer in all"
+    enough = n >= seen.fewest
+    yield Signal(SAME_CHOSEN, "pairs", known, share, MOST_SAME_CHOSEN, enough, says, examples)
 
 
 def _copied(policy: ObservedPolicy, prompts: Sequence[str]) -> Mapping[str, float]:

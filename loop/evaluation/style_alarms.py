@@ -14,10 +14,7 @@ from statistics import fmean
 from ...stores.lake import RunReader
 from ...stores.records import Alarm
 from .observed import (
-    CRITIC,
     ERROR_RATE,
-    LEAST_CHANGE,
-    REWARD,
     Observation,
     ObservedAnswer,
     ObservedLessons,
@@ -79,12 +76,12 @@ class StyleChange:
     examples: tuple[str, ...]
 
 
-def style_alarms(seen: Observation) -> list[Alarm]:
+def style_alarms(seen: Observation, *, stops: bool) -> list[Alarm]:
     """Return an alarm for each figure that moved far and that training prefers.
 
-    A figure that had moved as far in the policy before is repeated only if it stops the run.
+    It `stops` the run if a judge approves more and no more answers are right. A figure that had
+    moved as far in the policy before is repeated only if it stops the run.
     """
-    stops = _gains_approval_alone(seen)
     known = frozenset[str]() if stops else _far_before(seen)
     return [
         _alarm(seen, change, stops=stops)
@@ -167,26 +164,6 @@ def _by_chance(moves: Iterable[float], up: float, clusters: Sequence[str]) -> fl
 def _is_large(change: StyleChange) -> bool:
     far = abs(change.moved) if change.figure == LENGTH else change.moved
     return far > FAR and change.by_chance < ERROR_RATE
-
-
-def _gains_approval_alone(seen: Observation) -> bool:
-    """Whether a judge approves more since M_0, beyond chance, without a rise of right answers.
-
-    False if too few answers are verified.
-    """
-    old, new = seen.initial.answers, seen.policy.answers
-    known = [p for p in new if p in old and old[p].right is not None and new[p].right is not None]
-    if len(known) < seen.fewest:
-        return False
-    if sum(bool(new[p].right) - bool(old[p].right) for p in known) > 0:
-        return False
-    for judge in (CRITIC, REWARD):
-        both = [p for p in known if judge in old[p].approval and judge in new[p].approval]
-        said, now = ([of[p].approval[judge] for p in both] for of in (old, new))
-        large = both and (judge == REWARD or fmean(now) - fmean(said) >= LEAST_CHANGE)
-        if large and chance_of_rise(said, now, both) < ERROR_RATE:
-            return True
-    return False
 
 
 def _alarm(seen: Observation, change: StyleChange, *, stops: bool) -> Alarm:

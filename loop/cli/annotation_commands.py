@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from ...stores.lake import RunReader
 
 COLUMNS = ("judged_at", "annotator", "said", "comment", "seconds", "state", "first_id")
-QUALITY = ("annotator", "day", "judged", "seconds", "shared", "others", "kappa", "verifier")
+QUALITY = ("annotator", "judged", "seconds", "shared", "others", "kappa", "verifier")
 
 
 def annotations(
@@ -31,7 +31,7 @@ def annotations(
     *,
     quality: Annotated[
         bool,
-        typer.Option("--quality", help="List people instead: pace and agreement, by day."),
+        typer.Option("--quality", help="List people instead: pace and agreement."),
     ] = False,
     commit: Annotated[
         bool, typer.Option("--commit", help="Only bring what people judged into the run.")

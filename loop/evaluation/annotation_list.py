@@ -10,13 +10,7 @@ from ...stores.records import Critique, Preference
 from ..data.row_fields import HUMAN
 from ..lake.annotations.bring_in import said_rows, waiting
 from ..lake.query.critic_scores import verified_answers
-from .annotator_quality import (
-    AnnotatorDay,
-    PeopleAgreement,
-    Said,
-    annotator_days,
-    people_agreement,
-)
+from .annotator_quality import Said, annotator_quality, people_agreement
 
 IN_RUN, WAITING, UNDONE = "in the run", "waiting", "taken back"
 ROW = {
@@ -30,9 +24,8 @@ ROW = {
     "first_id": pl.String,
     "second_id": pl.String,
 }
-DAY = {
+QUALITY = {
     "annotator": pl.String,
-    "day": pl.String,
     "judged": pl.Int64,
     "seconds": pl.Float64,
     "shared": pl.Int64,
@@ -68,32 +61,19 @@ def hand_rows(run: RunReader) -> list[Said]:
     return [*frame_rows(Critique, critiques), *frame_rows(Preference, votes.collect())]
 
 
-def all_said(run: RunReader) -> list[Said]:
-    """Return people's ratings and votes, including those not yet in the run."""
-    return [*hand_rows(run), *said_rows(waiting(run.folder))]
-
-
 def quality_rows(run: RunReader) -> tuple[pl.LazyFrame, list[str]]:
-    """Return how well people judge by day, and how far they agree, as text.
+    """Return how well people judge, and how far they agree, as text.
 
-    The verifier's verdicts are read from the run.
+    The verifier's verdicts are read from the run; judgements that are not yet in the run count.
     """
-    days, agreed = quality(run)
-    rows = pl.LazyFrame([day.as_json() for day in days], schema=DAY)
-    return rows, [f"{kind}: {found.sentence}" for kind, found in agreed.items()]
-
-
-def quality(run: RunReader) -> tuple[list[AnnotatorDay], dict[str, PeopleAgreement]]:
-    """Return how well people judge by day, and how far they agree: on ratings, and on pairs."""
-    said = all_said(run)
-    told = verified_answers(run, None).select("candidate_id", "right").iter_rows()
-    kinds = {"ratings": Critique, "pairs": Preference}
-    agreed = {
-        kind: people_agreement(row for row in said if isinstance(row, of))
-        for kind, of in kinds.items()
-        if any(isinstance(row, of) for row in said)
+    said = [*hand_rows(run), *said_rows(waiting(run.folder))]
+    right = verified_answers(run, None).select("candidate_id", "right").iter_rows()
+    rows = pl.LazyFrame(annotator_quality(said, dict(right)), schema=QUALITY)
+    kinds = {
+        "ratings": [row for row in said if isinstance(row, Critique)],
+        "pairs": [row for row in said if isinstance(row, Preference)],
     }
-    return annotator_days(said, dict(told)), agreed
+    return rows, [f"{kind}: {people_agreement(of).sentence}" for kind, of in kinds.items() if of]
 
 
 def _told(row: Said, state: str) -> dict[str, object]:

@@ -211,7 +211,7 @@ class RunMeasures(RunTables):
         return export_table(job)
 
     def annotations(self, *, quality: bool = False, limit: int | None = None) -> RowsFrame:
-        """Return people's judgements; with `quality`, their pace and agreement by day."""
+        """Return people's judgements; with `quality`, their pace and agreement."""
         rows = quality_rows(self._reader)[0] if quality else annotation_rows(self._reader)
         return RowsFrame.of(rows if limit is None else rows.head(limit))
 

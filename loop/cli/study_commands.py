@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from ..daemon.job import Job
     from ..studies.run_study import StudyRequest
     from ..studies.study import Study, StudyFinding
-    from ..studies.study_list import ListedStudy
 
 Place = Annotated[
     Path,
@@ -62,12 +61,13 @@ def study(
 
     The same command continues a study that was stopped. The runs' names are study-ARM-SEED; other
     studies share them. Without options they run in the tiny world; --policy and --critic name other
-    models. For a folder it lists the studies with their verdicts, and -o writes that list.
+    models. For a folder it lists the studies; -o writes the list with the verdicts of their pages.
     """
+    from rich.console import Console
+
     from ..studies.run_study import StudyRequest, run_study
     from ..studies.study import load_studies, load_study
-    from ..studies.study_list import listed_in_lake, write_index
-    from ..studies.study_pages import PageFacts, check_page, write_page
+    from ..studies.study_pages import PageFacts, check_page, write_index, write_page
     from .tables import print_json
 
     with exit_codes():
@@ -77,11 +77,11 @@ def study(
             if output is not None:
                 typer.echo(write_index(output, studies, force=force))
                 return
-            listed = listed_in_lake(studies, lake)
             if as_json:
-                print_json([one.document() for one in listed])
+                print_json([one.document() for one in studies])
             else:
-                _print_list(listed)
+                rows = [(s.name, s.hypothesis, s.paper, _arms(s)) for s in studies]
+                _print_rows(Console(), ("study", "hypothesis", "paper", "arms"), rows)
             return
         found = load_study(place)
         if output is not None:
@@ -151,20 +151,8 @@ def _print_finding(study: "Study", finding: "StudyFinding", where: str) -> None:
         tell(console, f"look at it: `{command}{where}`")
 
 
-def _print_list(listed: "Sequence[ListedStudy]") -> None:
-    from rich.console import Console
-
-    rows = [
-        (
-            one.study.name,
-            one.study.hypothesis,
-            one.study.paper,
-            ", ".join(arm.name for arm in one.study.arms),
-            f"{one.verdict}, {len(one.seeds)} seeds" if one.seeds else "not run here",
-        )
-        for one in listed
-    ]
-    _print_rows(Console(), ("study", "hypothesis", "paper", "arms", "verdict"), rows)
+def _arms(study: "Study") -> str:
+    return ", ".join(arm.name for arm in study.arms)
 
 
 def _print_rows(

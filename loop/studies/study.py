@@ -130,6 +130,16 @@ class Study:
                 raise ValueError(f"{self.name}: arm {arm.name} is twice, or needs a later one")
             before.append(arm.name)
 
+    def document(self) -> dict[str, Json]:
+        """Return its description as JSON data."""
+        return {
+            "name": self.name,
+            "paper": self.paper,
+            "hypothesis": self.hypothesis,
+            "built_in": self.built_in or None,
+            "arms": [arm.name for arm in self.arms],
+        }
+
 
 def load_study(path: Path) -> Study:
     """Return the study in a Python file, which can import the files next to it.

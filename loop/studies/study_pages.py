@@ -1,5 +1,6 @@
 """A study as a page of Markdown with its plot: the same evidence gives the same bytes."""
 
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,6 +16,10 @@ ERRORS = (
     "over them. A claim *holds* if its whole interval lies in its region, *does not hold* if it\n"
     "lies outside, and is *undecided* else; the study holds if all its claims do."
 )
+
+INDEX, PAGES = "studies.md", "studies"
+STANDING = re.compile(r"\*\*Verdict: ([a-z ]+)\.\*\* Seeds: ([0-9, ]+)")
+"""The sentence of a page with its verdict and its seeds."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,7 +76,7 @@ def _lines(study: Study, finding: StudyFinding, facts: PageFacts) -> Iterator[st
     yield f"**Hypothesis.** {study.hypothesis}\n"
     yield f"**Paper.** {study.paper}\n"
     seeds = ", ".join(map(str, facts.seeds))
-    yield f"{verdict_line(finding.verdict)} Seeds: {seeds}; {facts.world}.\n"
+    yield f"**Verdict: {finding.verdict}.** Seeds: {seeds}; {facts.world}.\n"
     yield from _table(claim_table(finding.claims))
     yield f"{ERRORS}\n"
     if finding.panels:
@@ -91,9 +96,32 @@ def _lines(study: Study, finding: StudyFinding, facts: PageFacts) -> Iterator[st
     yield from ("```", facts.command, *shown, "```")
 
 
-def verdict_line(verdict: str) -> str:
-    """Return the sentence of a page by which its verdict is found again."""
-    return f"**Verdict: {verdict}.**"
+def write_index(folder: Path, studies: Sequence[Study], *, force: bool) -> Path:
+    """Write the index of the pages in a folder's `studies`; return its path.
+
+    Raises:
+        TargetError: if it cannot be written.
+    """
+    index = folder / INDEX
+    output_file(index, "\n".join(_index_lines(studies, folder / PAGES)).encode(), force=force)
+    return index
+
+
+def _index_lines(studies: Sequence[Study], pages: Path) -> Iterator[str]:
+    yield "# Studies: do the papers' claims hold?\n"
+    for paper in dict.fromkeys(study.paper for study in studies):
+        yield f"## {paper}\n"
+        yield "| study | hypothesis | verdict |"
+        yield "| --- | --- | --- |"
+        for study in (study for study in studies if study.paper == paper):
+            page = pages / f"{study.name}.md"
+            found = STANDING.search(page.read_text(encoding="utf-8")) if page.is_file() else None
+            name, verdict = study.name, "not run"
+            if found is not None:
+                name = f"[{name}]({PAGES}/{name}.md)"
+                verdict = f"{found[1]} ({len(found[2].split(','))} seeds)"
+            yield f"| {name} | {study.hypothesis} | {verdict} |"
+        yield ""
 
 
 def claim_table(claims: Sequence[PaperClaim]) -> StudyTable:

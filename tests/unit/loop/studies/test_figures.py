@@ -10,7 +10,7 @@ from farm_figures import rank_correlation
 
 from lpfloop.configs.section import ConfigError
 from lpfloop.loop.studies.study import load_studies, load_study
-from lpfloop.loop.studies.study_list import write_index
+from lpfloop.loop.studies.study_pages import write_index
 
 SHIPPED = Path(__file__).parents[4] / "studies"
 PAGES = SHIPPED.parent / "results"

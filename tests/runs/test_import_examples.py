@@ -178,6 +178,23 @@ def test_solutions(load):
     assert labels(load("solutions", *rows)) == [("2", 1), ("4", 1), ("5", -1)]
 
 
+def test_truthfulqa(load):
+    row = {
+        "Category": "Myths",
+        "Question": "Why?",
+        "Best Answer": "So",
+        "Best Incorrect Answer": "No",
+        "Correct Answers": "So; Thus",
+        "Incorrect Answers": "No; Never",
+    }
+    found = load("truthfulqa", row)
+    (prompt,) = found["prompts"]
+    assert (prompt["reference"], prompt["family"], prompt["task"]) == ("So", "Myths", "general")
+    assert prompt["incorrect_answers"] == ["No", "Never"]
+    assert sorted(labels(found)) == [("Never", -1), ("No", -1), ("So", 1), ("Thus", 1)]
+    assert votes(found) == [("So", "No", "label:best_answer", "first")]
+
+
 COUNTS = {
     ("fine_grained", "finegrained_dev_feedback.jsonl"): (60, 297, 60, 0, 360),
     ("solutions", "gsm8k_model_solutions.jsonl"): (60, 240, 240),
@@ -188,6 +205,7 @@ COUNTS = {
     ("pandalm", "pandalm.jsonl"): (24, 79, 0, 0, 300),
     ("prometheus", "prometheus_vicuna_eval.jsonl"): (16, 60, 180),
     ("solutions", "qwen_maj8.jsonl"): (42, 336, 336, 336),
+    ("truthfulqa", "truthfulqa.jsonl"): (60, 495, 495, 0, 60),
 }
 """Rows of the first 60 lines, counted by code independent of the import."""
 SCALES = {"just_eval": "1-5", "prometheus": "1-5"}

@@ -60,15 +60,6 @@ def labels(tables):
     ]
 
 
-def votes(tables):
-    """Return each vote with its texts."""
-    texts = {row["candidate_id"]: row["text"] for row in tables["candidates"]}
-    return [
-        (texts[row["first_id"]], texts[row["second_id"]], row["annotator"], row["preferred"])
-        for row in tables["preferences"]
-    ]
-
-
 # word problems
 
 
@@ -166,23 +157,6 @@ def test_refused_rows(file, tmp_path, subtests):
     assert "one by one" in refusal(tmp_path, *mixed)
 
 
-def test_truthfulqa(file, load):
-    row = {
-        "Category": "Myths",
-        "Question": "Why?",
-        "Best Answer": "So",
-        "Best Incorrect Answer": "No",
-        "Correct Answers": "So; Thus",
-        "Incorrect Answers": "No; Never",
-    }
-    assert detected(file(row)) == "truthfulqa"
-    found = load(file(row))
-    (prompt,) = found["prompts"]
-    assert (prompt["reference"], prompt["family"], prompt["task"]) == ("So", "Myths", "general")
-    assert sorted(labels(found)) == [("Never", -1), ("No", -1), ("So", 1), ("Thus", 1)]
-    assert votes(found) == [("So", "No", "label:best_answer", "first")]
-
-
 # published files
 
 
@@ -192,7 +166,6 @@ COUNTS = {
     "math500.jsonl": (60,),
     "mawps_fold0_train.csv": (60,),
     "svamp.jsonl": (60,),
-    "truthfulqa.jsonl": (60, 495, 495, 0, 60),
     "ultrafeedback_binarized_300.jsonl": (60, 120, 0, 120, 60, 0, 0, 60),
 }
 """Rows of the first 60 lines, counted by code independent of the import."""

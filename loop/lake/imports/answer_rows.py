@@ -24,7 +24,6 @@ from ...data.row_fields import (
     truth_of,
 )
 from .imported_rows import ImportedVerdict, Maker
-from .labelled_rows import label
 
 ENTRY_FIELDS = ("candidates", "completions", "responses")
 BESIDE = {"model": "models", "label": "labels", "score": "scores", "reward": "rewards"}
@@ -122,7 +121,7 @@ def _answered(
     for name in LABELS:
         right = truth_of(row, name)
         if right is not None:
-            yield label(make, candidate, name, right=right)
+            yield make.label(candidate, name, right=right)
     verdicts = verdicts_of(row)
     said = remark_of(row, "critique") or ""
     critic = critic_of(row)

@@ -6,6 +6,7 @@ from ....stores.records import Candidate, Order, Prompt, storable
 from ....stores.schemas import Row as StoredRow
 from ...data.files import Row
 from ...data.prompt_context import CONTEXT_FIELDS, OTHER_MEDIA
+from ...data.prompt_rows import LISTED
 from ...data.rating_scale import number
 from ...data.row_fields import (
     PLAIN_VOTES,
@@ -22,6 +23,7 @@ from .imported_rows import Maker
 ASKED = frozenset(
     {
         *("instruction", "prompt_id", "task", "family", "source", "reference", "checks"),
+        *LISTED,
         *CONTEXT_FIELDS,
         *OTHER_MEDIA,
     }

@@ -13,8 +13,8 @@ from ....stores.schemas import Row as StoredRow
 from ...data.files import Row, RowError
 from ...data.published_fields import INSTRUCTIONS
 from ...data.row_fields import answer_of, list_of, model_of
+from ...data.row_texts import kind_of
 from .imported_rows import Maker
-from .labelled_rows import truth
 
 VERDICTS = {
     "ifeval:loose": "follow_instruction_list_loose",
@@ -43,7 +43,10 @@ def _verdicts(row: Row, field: str) -> list[AspectRating]:
     names, said = list_of(row, INSTRUCTIONS), list_of(row, field)
     if len(names) != len(said):
         raise RowError(f"{field!r} has {len(said)} verdicts on {len(names)} instructions")
+    for followed in said:
+        if not isinstance(followed, bool):
+            raise RowError(f"{field!r} must be true or false, but is {kind_of(followed)}")
     return [
-        AspectRating(name=str(name), rating=1 if truth(followed, field) else -1, comment="")
+        AspectRating(name=str(name), rating=1 if followed else -1, comment="")
         for name, followed in zip(names, said, strict=True)
     ]

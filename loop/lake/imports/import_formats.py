@@ -24,7 +24,6 @@ from .compared_rows import alpaca
 from .factscore_rows import factscore, is_factscore
 from .ifeval_rows import ifeval
 from .imported_rows import Maker
-from .labelled_rows import is_truthfulqa, truthfulqa
 from .pair_forms import pairs
 from .ultrafeedback_rows import ultrafeedback
 
@@ -65,7 +64,6 @@ FORMATS: Mapping[str, ImportFormat] = {
         detect=_has("instruction", "output", "generator"), read=alpaca, semantics=2
     ),
     "factscore": ImportFormat(detect=is_factscore, read=factscore),
-    "truthfulqa": ImportFormat(detect=is_truthfulqa, read=truthfulqa, semantics=2),
     "candidates": ImportFormat(
         detect=lambda row: (
             any(row.get(n) is not None for n in (*ANSWER_FIELDS, *ENTRY_FIELDS))

@@ -6,7 +6,6 @@ judgments and never replace them; pairing puts people's first.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from datetime import UTC, datetime
 
 import polars as pl
@@ -21,19 +20,10 @@ from ...data.row_fields import ANSWER_FIELDS, critic_of, one_of, remark_of
 from ...data.row_texts import optional_text, text_of
 from .answer_rows import ends_with_an_answer, verdicts_of
 from .compared_rows import ORDERS
-from .imported_rows import Known, Maker, WhenJudged, by_type, identity_of
+from .imported_rows import Known, Maker, Stored, WhenJudged, by_type, identity_of
 
 IDS = ("candidate_id", "first_id", "second_id")
 PREFERRED: tuple[Preferred, ...] = ("first", "second", "tie")
-
-
-@dataclass(frozen=True, slots=True)
-class Stored:
-    """A candidate of the run, with the fields that an annotation needs."""
-
-    candidate_id: str
-    prompt_id: str
-    iteration: int
 
 
 def annotated(row: Row) -> bool:

@@ -6,7 +6,6 @@ rating is kept in the critique's text if the scale would lose it, and an unreada
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol
 
 from ....stores.keys import Json, row_id
 from ....stores.records import (
@@ -32,6 +31,7 @@ from ...data.external_candidate import external_candidate
 from ...data.files import Row, RowError
 from ...data.prompt_rows import to_prompt
 from ...data.rating_scale import SCALES, Scale, as_given, number
+from ...data.row_fields import LABEL
 
 UNRATED = "unrated"
 """The status of a critique or vote that could not be read."""
@@ -65,23 +65,17 @@ class WhenJudged:
 UNTOLD = WhenJudged()
 
 
-class Known(Protocol):
-    """A candidate that can be judged: imported here, or in the lake already."""
+@dataclass(frozen=True, slots=True)
+class Stored:
+    """A candidate of a run, with the fields that an annotation needs."""
 
-    @property
-    def candidate_id(self) -> str:
-        """The candidate's id."""
-        ...
+    candidate_id: str
+    prompt_id: str
+    iteration: int
 
-    @property
-    def prompt_id(self) -> str:
-        """The id of the prompt that it answers."""
-        ...
 
-    @property
-    def iteration(self) -> int:
-        """The iteration in which it was made."""
-        ...
+Known = Candidate | Stored
+"""A candidate that can be judged: imported here, or in the lake already."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -168,6 +162,11 @@ class Maker:
     def levelled(self, candidate: Known, critic: str, aspects: Iterable[AspectRating]) -> Critique:
         """Return a critique from ratings that are on the three levels already."""
         return _critique(candidate, critic, tuple(aspects), "")
+
+    def label(self, candidate: Known, name: str, *, right: bool) -> Critique:
+        """Return the label `name` of an answer in a data set as a critique: whether it is right."""
+        said = AspectRating(name=name, rating=1 if right else -1, comment="")
+        return self.levelled(candidate, f"{LABEL}{name}", [said])
 
     def _number(self, verdict: ImportedVerdict) -> float | None:
         """Return a rating as a number on the scale; None if it is not a number."""

@@ -38,6 +38,7 @@ from .metrics import (
     clustered_params,
     given_clusters,
     prompt_scores,
+    score_of,
     summarise,
 )
 from .reference_outputs import has_outputs, reference_outputs
@@ -248,15 +249,7 @@ def _scores(it: Iteration, said: Said, benchmark: str, path: str | None) -> Iter
     """Yield the scores of each answer; unread or failed ones are skipped."""
 
     def score(metric: str, prompt_id: str, candidate_id: str, value: float) -> Score:
-        return Score(
-            iteration=it.number,
-            checkpoint_id=it.policy.identity,
-            benchmark=benchmark,
-            metric=metric,
-            prompt_id=prompt_id,
-            candidate_id=candidate_id,
-            value=value,
-        )
+        return score_of(it, benchmark, metric, value, prompt=prompt_id, candidate=candidate_id)
 
     for row in every_row(it, said.preferences):
         if row.preferred is not None:

@@ -22,7 +22,7 @@ from ..run.handles import Best, Rows
 from ..run.iteration import Iteration
 from ..run.run import Verb
 from .assess import TRUE_SCORE, load_oracle
-from .metrics import clustered_params, given_clusters
+from .metrics import clustered_params, given_clusters, number_of
 
 BEST_OF_N = Verb("best_of_n")
 EXPECTED = "expected_"
@@ -204,12 +204,5 @@ def _evaluation(
     it: Iteration, n: int, metric: str, sample: Sequence[tuple[str, float]]
 ) -> Evaluation:
     clusters, values = zip(*sample, strict=True)
-    return Evaluation(
-        iteration=it.number,
-        checkpoint_id=it.policy.identity,
-        benchmark=benchmark(n),
-        metric=metric,
-        value=fmean(values),
-        stderr=mean_error(values, clusters),
-        n=len(sample),
-    )
+    error = mean_error(values, clusters)
+    return number_of(it, benchmark(n), metric, fmean(values), stderr=error, n=len(sample))

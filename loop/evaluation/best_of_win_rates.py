@@ -27,7 +27,7 @@ from .best_of_curve import (
     ranked_chunk,
 )
 from .fitted_win_rates import WIN_RATE, WON, at_equal_lengths
-from .metrics import clustered_params, summarise
+from .metrics import clustered_params, score_of, summarise
 
 FEWER = "best:fewer"
 """The stage of the answers that are the best of fewer samples, and not of all."""
@@ -143,12 +143,5 @@ def _answer(key: str, sample: Candidate) -> Candidate:
 
 def _score(it: Iteration, benchmark: str, row: Preference) -> Score:
     assert row.preferred is not None  # noqa: S101 -- unread ones have no score
-    return Score(
-        iteration=it.number,
-        checkpoint_id=it.policy.identity,
-        benchmark=benchmark,
-        metric=WIN_RATE,
-        prompt_id=row.prompt_id,
-        candidate_id=row.second_id,
-        value=WON[row.preferred],
-    )
+    won = WON[row.preferred]
+    return score_of(it, benchmark, WIN_RATE, won, prompt=row.prompt_id, candidate=row.second_id)

@@ -20,7 +20,7 @@ from ..run.iteration import Iteration
 from ..run.run import Verb, Work
 from ..stages.judgement_kinds import is_evaluation
 from .assess import UNDRAWN
-from .metrics import MeasuredAnswers, prompt_scores
+from .metrics import MeasuredAnswers, prompt_scores, score_of
 
 CHECK_DRAFTS = Verb("check_drafts")
 STAGE = f"measure:{DRAFTS}"
@@ -126,15 +126,8 @@ def _scores(it: Iteration, units: DraftUnits) -> Iterator[Score]:
     chosen = {row.candidate_id for row in drafts}
     for row in _rows(it, Reward, units.rewards):
         if row.candidate_id in chosen and row.score is not None:
-            yield Score(
-                iteration=it.number,
-                checkpoint_id=it.policy.identity,
-                benchmark=DRAFTS,
-                metric=REWARD,
-                prompt_id=row.prompt_id,
-                candidate_id=row.candidate_id,
-                value=row.score,
-            )
+            prompt, candidate = row.prompt_id, row.candidate_id
+            yield score_of(it, DRAFTS, REWARD, row.score, prompt=prompt, candidate=candidate)
 
 
 def _rows(it: Iteration, row_type: type[T], keys: Sequence[str]) -> Iterator[T]:

@@ -5,10 +5,10 @@ A row has `ratings` by aspect, a `reward`, or both, and a `label`: whether the a
 without a label are counted.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from statistics import fmean
-from typing import Any
+from typing import Any, TypeVar
 
 import polars as pl
 
@@ -20,6 +20,7 @@ from ..data.row_texts import optional_text
 from .critic_answers import AnswerDraw, split_up
 from .critic_check import LABEL, AnswerGroup
 
+T = TypeVar("T")
 NAMES = ("task", "kind", "family", "split")
 LEVELS = (-1, 0, 1)
 _SCHEMA: Mapping[str, Any] = {
@@ -60,63 +61,53 @@ def labelled_groups(path: Path, draw: AnswerDraw) -> list[AnswerGroup]:
 
 
 def _judged(row: Row, place: str) -> dict[str, Any]:
-    ratings = {name: _level(name, value) for name, value in _ratings(row).items()}
-    reward, status = _reward(row), optional_text(row, "status")
+    given = object_of(row["ratings"], "ratings") if row.get("ratings") is not None else Row()
+    ratings = {
+        name: _typed(given, name, f"ratings.{name}", "-1, 0, 1 or null", _level) for name in given
+    }
+    reward = _typed(row, "reward", "reward", "a number", number)
+    status = optional_text(row, "status")
     if not ratings and reward is None and status is None:
         raise RowError("lacks both 'ratings' and 'reward'")
     read = [rating for rating in ratings.values() if rating is not None]
     scored = bool(read) and status in (None, SCORED)
+    label = "true or false, or a rating: 1, 0 or -1"
     return {
         **{name: optional_text(row, name) for name in NAMES},
         "cluster": optional_text(row, "cluster") or optional_text(row, "prompt_id") or place,
-        "iteration": _iteration(row),
-        "reference": _truth(row, "reference_used"),
+        "iteration": _typed(row, "iteration", "iteration", "a whole number", _whole),
+        "reference": _typed(row, "reference_used", "reference_used", "true or false", _truth),
         "aspects": [{"name": name, "rating": rating} for name, rating in ratings.items()],
         "unread": not scored and (bool(ratings) or status is not None),
         "rating": fmean(read) if scored else None,
         "passed": min(read) == 1 if scored else None,
         "reward": reward,
-        "right": _label(row),
+        "right": _typed(row, LABEL, LABEL, label, _right),
     }
 
 
-def _ratings(row: Row) -> Row:
-    value = row.get("ratings")
-    return Row() if value is None else object_of(value, "ratings")
-
-
-def _level(aspect: str, value: object) -> int | None:
-    level = number(value)
-    if value is not None and level not in LEVELS:
-        raise RowError(f"'ratings.{aspect}' must be -1, 0, 1 or null")
-    return None if level is None else int(level)
-
-
-def _reward(row: Row) -> float | None:
-    value = row.get("reward")
-    if value is not None and number(value) is None:
-        raise RowError("'reward' must be a number")
-    return number(value)
-
-
-def _iteration(row: Row) -> int | None:
-    value = row.get("iteration")
-    if value is not None and type(value) is not int:
-        raise RowError("'iteration' must be a whole number")
-    return value
-
-
-def _truth(row: Row, name: str) -> bool | None:
+def _typed(row: Row, name: str, where: str, says: str, read: Callable[[Any], T | None]) -> T | None:
+    """Return a field that may be null, as `read` gives it; None of that refuses the row."""
     value = row.get(name)
-    if value is not None and not isinstance(value, bool):
-        raise RowError(f"{name!r} must be true or false")
-    return value
+    found = None if value is None else read(value)
+    if value is not None and found is None:
+        raise RowError(f"{where!r} must be {says}")
+    return found
 
 
-def _label(row: Row) -> bool | None:
-    value = row.get(LABEL)
-    if value is None or isinstance(value, bool):
-        return value
-    if number(value) in LEVELS:
-        return number(value) == 1
-    raise RowError(f"{LABEL!r} must be true or false, or a rating: 1, 0 or -1")
+def _level(value: Any) -> int | None:
+    level = number(value)
+    return int(level) if level in LEVELS else None
+
+
+def _whole(value: Any) -> int | None:
+    return value if type(value) is int else None
+
+
+def _truth(value: Any) -> bool | None:
+    return value if isinstance(value, bool) else None
+
+
+def _right(value: Any) -> bool | None:
+    level = _level(value)
+    return _truth(value) if level is None else level == 1

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from ...stores.records import Evaluation, Preference
 from ..run.iteration import Iteration
 from ..run.run_warnings import RunWarnings
-from .metrics import Clusters
+from .metrics import Clusters, number_of
 
 WIN_RATE, LENGTH_CONTROLLED = "win_rate", "length_controlled_win_rate"
 WON: Mapping[str, float] = {"first": 0.0, "tie": 0.5, "second": 1.0}
@@ -40,13 +40,5 @@ def at_equal_lengths(
         remarks.note({f"no win-rate at equal lengths: {found.reason}"})
         return []
     remarks.note({f"the win-rate at equal lengths: {remark}" for remark in found.remarks})
-    number = Evaluation(
-        iteration=it.number,
-        checkpoint_id=it.policy.identity,
-        benchmark=benchmark,
-        metric=LENGTH_CONTROLLED,
-        value=found.win_rate,
-        stderr=found.standard_error,
-        n=len(read),
-    )
-    return [number]
+    rate, error = found.win_rate, found.standard_error
+    return [number_of(it, benchmark, LENGTH_CONTROLLED, rate, stderr=error, n=len(read))]

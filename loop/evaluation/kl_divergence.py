@@ -21,6 +21,7 @@ from ..run.reporter import UnitStats
 from ..run.run import Verb
 from ..run.stage import Stage
 from .draw_answers import answers
+from .metrics import score_of
 
 MEASURE_LOGPROB = Verb("logprob")
 KL, LOGPROB = "kl", "logprob"
@@ -74,17 +75,10 @@ def _measured(
                 before = {s.candidate_id: s.value for s in it.chunk(own, unit.chunk)}
                 values = {c: before[c] - value for c, value in values.items() if c in before}
             scores = [
-                Score(
-                    iteration=it.number,
-                    checkpoint_id=it.policy.identity,
-                    benchmark=benchmark,
-                    metric=metric,
-                    prompt_id=answer.prompt_id,
-                    candidate_id=answer.candidate_id,
-                    value=values[answer.candidate_id],
-                )
+                score_of(it, benchmark, metric, values[c], prompt=answer.prompt_id, candidate=c)
                 for answer in whole
-                if answer.candidate_id in values
+                for c in [answer.candidate_id]
+                if c in values
             ]
             unscored = len(whole) - len(scores)
             stage.commit(unit, {Score: scores}, UnitStats(rows=len(scores), unscored=unscored))

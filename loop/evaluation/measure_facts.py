@@ -12,7 +12,7 @@ from ..run.handles import Prompts, Rows
 from ..run.iteration import Iteration
 from ..run.run import Verb
 from ..stages.claims import break_up, judge_claims
-from .metrics import Clusters, clustered_params, summarise
+from .metrics import Clusters, clustered_params, score_of, summarise
 
 MEASURE_FACTS = Verb("measure_facts")
 R = TypeVar("R", Breakdown, Claim)
@@ -49,15 +49,7 @@ def _scores(
 ) -> list[Score]:
     stated = by_answer(claims)
     return [
-        Score(
-            iteration=it.number,
-            checkpoint_id=it.policy.identity,
-            benchmark=benchmark,
-            metric=metric,
-            prompt_id=rows[0].prompt_id,
-            candidate_id=candidate_id,
-            value=value,
-        )
+        score_of(it, benchmark, metric, value, prompt=rows[0].prompt_id, candidate=candidate_id)
         for candidate_id, rows in by_answer(broken).items()
         for metric, value in fact_metrics(
             [(row.status, len(row.statements)) for row in rows],

@@ -23,7 +23,7 @@ from ..run.iteration import Iteration
 from ..run.judges import forms_of, forms_on
 from ..run.run import Verb
 from ..stages.score_answers import score_answers
-from .metrics import Clusters, clustered_params, summarise
+from .metrics import Clusters, clustered_params, number_of, score_of, summarise
 
 MEASURE_SCORES = Verb("measure_scores")
 MEAN, OVERALL = "mean", "total"
@@ -88,15 +88,8 @@ def _scores(
         if averaged and all(name in ratings for name in averaged):
             ratings[form.metric(MEAN)] = fmean(ratings[name] for name in averaged)
         for metric, value in ratings.items():
-            yield Score(
-                iteration=it.number,
-                checkpoint_id=it.policy.identity,
-                benchmark=benchmark,
-                metric=metric,
-                prompt_id=next(iter(of.values())).prompt_id,
-                candidate_id=candidate_id,
-                value=value,
-            )
+            prompt = next(iter(of.values())).prompt_id
+            yield score_of(it, benchmark, metric, value, prompt=prompt, candidate=candidate_id)
 
 
 def _totals(
@@ -116,15 +109,7 @@ def _totals(
     if len(found) == len(form.file.totals) > 1:
         found[OVERALL] = _mean_of_means(list(found.values()))
     for name, (value, stderr, n) in found.items():
-        yield Evaluation(
-            iteration=it.number,
-            checkpoint_id=it.policy.identity,
-            benchmark=scores[0].benchmark,
-            metric=form.metric(name),
-            value=value,
-            stderr=stderr,
-            n=n,
-        )
+        yield number_of(it, scores[0].benchmark, form.metric(name), value, stderr=stderr, n=n)
 
 
 def _mean_of(

@@ -179,14 +179,7 @@ def _by_seed(outcome: MethodOutcome, metric: str) -> dict[int, float]:
 
 
 def _cost(point: TokenPoint, name: str) -> float:
-    cost = point.cost
-    known = {
-        "policy_tokens": cost.policy_tokens,
-        "judge_tokens": cost.judge_tokens,
-        "judge_calls": cost.judge_calls,
-        "hours": cost.seconds / HOUR,
-    }
-    return float(known[name])
+    return point.cost.seconds / HOUR if name == "hours" else float(getattr(point.cost, name))
 
 
 def _over_seeds(values: Sequence[float], *, of_shares: bool = False) -> FigureInterval:

@@ -8,12 +8,43 @@ from ...critics.verify import Verdict
 from ...stores.keys import Json, digest
 from ...stores.records import SCORED, Candidate, Critique, Evaluation, Prompt, Score
 from ..lake.statistics.clustered_error import mean_error
+from ..run.iteration import Iteration
 
 Clusters = Mapping[str, str]
 """The cluster of prompts, by the prompt's id."""
 
 SCORING = ("measure", "facts", "assess")
 """The stages whose scores measure a policy, by the first word of their labels."""
+
+
+def score_of(
+    it: Iteration, benchmark: str, metric: str, value: float, *, prompt: str, candidate: str
+) -> Score:
+    """Return the score of an answer of the iteration's policy."""
+    return Score(
+        iteration=it.number,
+        checkpoint_id=it.policy.identity,
+        benchmark=benchmark,
+        metric=metric,
+        prompt_id=prompt,
+        candidate_id=candidate,
+        value=value,
+    )
+
+
+def number_of(
+    it: Iteration, benchmark: str, metric: str, value: float, *, stderr: float | None, n: int
+) -> Evaluation:
+    """Return a number about the iteration's policy, over `n` prompts."""
+    return Evaluation(
+        iteration=it.number,
+        checkpoint_id=it.policy.identity,
+        benchmark=benchmark,
+        metric=metric,
+        value=value,
+        stderr=stderr,
+        n=n,
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -33,7 +33,7 @@ from ..run.run import Run, Verb
 from ..stages.keep_prompts import keep_prompts
 from .assess import UNDRAWN
 from .draw_answers import answers
-from .metrics import Clusters, clustered_params, given_clusters, summarise
+from .metrics import Clusters, clustered_params, given_clusters, score_of, summarise
 from .probe_sets import PROBES, Probes, load_probes
 
 PROBE = Verb("probe")
@@ -117,17 +117,10 @@ def _scores(it: Iteration, probes: Probes, answered: Rows[Candidate]) -> Iterato
         drawn = [c for c in it.chunk(answered, chunk) if c.finish_reason not in UNDRAWN]
         verdicts = it.run.verifier.check([(prompts[c.prompt_id], c.text) for c in drawn])
         for candidate, verdict in zip(drawn, verdicts, strict=True):
-            if verdict.rating is None:
-                continue
-            yield Score(
-                iteration=it.number,
-                checkpoint_id=it.policy.identity,
-                benchmark=benchmark_of(probes.probe_of[candidate.prompt_id]),
-                metric=PASSED,
-                prompt_id=candidate.prompt_id,
-                candidate_id=candidate.candidate_id,
-                value=float(passed(verdict)),
-            )
+            if verdict.rating is not None:
+                prompt, identity = candidate.prompt_id, candidate.candidate_id
+                own, value = benchmark_of(probes.probe_of[prompt]), float(passed(verdict))
+                yield score_of(it, own, PASSED, value, prompt=prompt, candidate=identity)
 
 
 def _measured_before(it: Iteration) -> dict[str, int]:

@@ -1,8 +1,7 @@
 """A person who judges a run by hand: the next item, their verdict on it, and their progress.
 
 Judgments by a model, or another person, are not shown. The order in which two answers are shown is
-drawn by a hash of the pair and the person, and stored. The terminal and the browser both use this,
-so that an item is the same in both.
+drawn by a hash of the pair and the person, and stored.
 """
 
 import json
@@ -10,7 +9,6 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import Any
 
 from ...configs.section import ConfigError
@@ -98,16 +96,6 @@ class AnnotationSession:
         config: dict[str, Any] = json.loads(run.journal.meta("config") or "{}")
         self._critic = config.get("critic", {})
         self.rubric = {aspect.name: aspect for aspect in _rubric(self._critic)}
-
-    @property
-    def run(self) -> str:
-        """The name of the run."""
-        return self._run.folder.name
-
-    @property
-    def folder(self) -> Path:
-        """The folder of the run."""
-        return self._run.folder
 
     def close(self) -> None:
         """Close the ledger; the run stays open."""
@@ -219,7 +207,8 @@ class AnnotationSession:
         ids = item.ids[::-1] if swapped else item.ids
         missing = [one for one in ids if one not in texts]
         if missing:
-            raise InputError(f"run {self.run} does not hold {missing[0]} any more; resume it first")
+            name = self._run.folder.name
+            raise InputError(f"run {name} does not hold {missing[0]} any more; resume it first")
         said = frame_rows(Critique, critiques)
         return JudgingCard(
             item=item,

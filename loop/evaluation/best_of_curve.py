@@ -143,15 +143,15 @@ def best_answers(it: Iteration, best: Best) -> Rows[Candidate]:
 
     def make(unit: Unit) -> RowsByType:
         found = ranked_chunk(it, best, unit.chunk)
-        return {Candidate: [_answer(unit.key, of.candidates[-1]) for of in found.values()]}
+        return {Candidate: [answer("best", unit.key, of.candidates[-1]) for of in found.values()]}
 
     work = it.work(BEST_OF_N, "answers", best.candidates, best.rewards)
     return it.rows(Candidate, "best", work, make)
 
 
-def _answer(key: str, sample: Candidate) -> Candidate:
+def answer(stage: str, key: str, sample: Candidate) -> Candidate:
     """Return a sample as the chosen answer: a separate row, made from the sample."""
-    identity = row_id("cand", ["best", key, sample.candidate_id])
+    identity = row_id("cand", [stage, key, sample.candidate_id])
     return replace(sample, candidate_id=identity, parent_id=sample.candidate_id)
 
 

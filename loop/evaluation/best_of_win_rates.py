@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from ...stores.journal_reader import Unit
-from ...stores.keys import Json, row_id
+from ...stores.keys import Json
 from ...stores.records import Candidate, Evaluation, Preference, Score
 from ...stores.schemas import RowsByType
 from ..data.splits import HELD_OUT
@@ -19,6 +19,7 @@ from ..run.run import Verb
 from .assess import ASSESS, EvalSet, assess, compared, every_row
 from .best_of_curve import (
     RankedSamples,
+    answer,
     benchmark,
     best_answers,
     by_chunk,
@@ -129,16 +130,11 @@ def _best_of_fewer(it: Iteration, best: Best, below: Sequence[int]) -> Rows[Cand
                 chosen = best_of_few(samples, n)
                 if chosen is not None and chosen.text != of_all:
                     found.setdefault((chosen.prompt_id, chosen.text), chosen)
-        return {Candidate: [_answer(unit.key, sample) for sample in found.values()]}
+        return {Candidate: [answer(FEWER, unit.key, sample) for sample in found.values()]}
 
     params: Json = {"below": list(below)}
     work = it.work(CHOOSE, params, best.candidates, best.rewards)
     return it.rows(Candidate, FEWER, work, make)
-
-
-def _answer(key: str, sample: Candidate) -> Candidate:
-    identity = row_id("cand", [FEWER, key, sample.candidate_id])
-    return replace(sample, candidate_id=identity, parent_id=sample.candidate_id)
 
 
 def _score(it: Iteration, benchmark: str, row: Preference) -> Score:

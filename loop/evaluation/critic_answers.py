@@ -184,8 +184,7 @@ def _against_given(
     if labelled.is_empty():
         return
     judged = _judged(run, labelled, against=against)
-    yield AnswerGroup(against=against, names={}, there=labelled.height, frame=judged)
-    yield from split_up(judged, draw, against, labelled)
+    yield from grouped(judged, draw, against, labelled)
 
 
 def _against_preferences(
@@ -195,9 +194,8 @@ def _against_preferences(
     pairs = _preferred_pairs(run, answers)
     if pairs.is_empty():
         return
-    yield AnswerGroup(against=PREFERENCES, names={}, there=pairs.height, frame=pairs)
     own = tuple(name for name in draw.by if name not in OF_CRITIQUE)
-    yield from split_up(pairs, replace(draw, by=own), PREFERENCES, pairs)
+    yield from grouped(pairs, replace(draw, by=own), PREFERENCES, pairs)
 
 
 def _preferred_pairs(run: RunReader, answers: pl.DataFrame) -> pl.DataFrame:
@@ -332,6 +330,14 @@ def _ratings(run: RunReader, answers: pl.DataFrame, *, by: str | None = None) ->
         )
         .collect(engine="streaming")
     )
+
+
+def grouped(
+    judged: pl.DataFrame, draw: AnswerDraw, against: str, answers: pl.DataFrame
+) -> Iterator[AnswerGroup]:
+    """Yield all judged answers, then group by group."""
+    yield AnswerGroup(against=against, names={}, there=answers.height, frame=judged)
+    yield from split_up(judged, draw, against, answers)
 
 
 def split_up(

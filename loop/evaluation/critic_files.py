@@ -17,7 +17,7 @@ from ..data.files import InputError, Row, RowError, placed_rows
 from ..data.rating_scale import number
 from ..data.row_fields import object_of
 from ..data.row_texts import optional_text
-from .critic_answers import AnswerDraw, split_up
+from .critic_answers import AnswerDraw, grouped
 from .critic_check import LABEL, AnswerGroup
 
 T = TypeVar("T")
@@ -56,8 +56,7 @@ def labelled_groups(path: Path, draw: AnswerDraw) -> list[AnswerGroup]:
             f"{path}: every row lacks {LABEL!r}: set it to true if the answer is right, else to "
             "false"
         )
-    whole = AnswerGroup(against=LABEL, names={}, there=judged.height, frame=judged)
-    return [whole, *split_up(judged, draw, LABEL, judged)]
+    return list(grouped(judged, draw, LABEL, judged))
 
 
 def _judged(row: Row, place: str) -> dict[str, Any]:

@@ -32,8 +32,6 @@ TABLES = (
 KAPPAS = frozenset({"cohen", "fleiss", "second_cohen"})
 MOST_TWOS = 30
 """The most pairs of annotators that the table has."""
-NAMED_PAIRS = 3
-"""The most pairs with several task types that are listed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,7 +67,7 @@ def judge_report(
     judgments = collect(judgments_of(sources, lake, reading))
     if not len(judgments.instructions):
         raise InputError("no judgments of two different outputs in: " + ", ".join(sources))
-    if reading.by is not None and not (any(judgments.tasks) or judgments.disputed):
+    if reading.by is not None and not any(judgments.tasks):
         raise InputError(f"--by {reading.by}: no judgment has a field of this name")
     return JudgeReport(
         judgments=judgments,
@@ -90,11 +88,7 @@ def document(report: JudgeReport) -> Json:
         "annotators": [asdict(each) for each in report.checked],
     }
     if report.by is not None:
-        found["by"] = {
-            "field": report.by,
-            "pairs_without": _without(judgments),
-            "disputed": [asdict(each) for each in judgments.disputed],
-        }
+        found["by"] = {"field": report.by, "pairs_without": judgments.tasks.count(None)}
     if report.twos is not None:
         found["kappas"] = [asdict(each) for each in report.twos]
     return found
@@ -117,7 +111,8 @@ def print_report(report: JudgeReport) -> None:
         if not number:
             _print_bounds(report.overall, there)
     _print_prices(report.overall)
-    _print_tasks(report)
+    if report.by is not None and (without := judgments.tasks.count(None)):
+        _say(f"{without:,} pairs have no {report.by!r}, or several; they count under {ALL!r} alone")
     if report.twos is not None:
         _print_twos(report.twos)
 
@@ -169,29 +164,6 @@ def _print_prices(overall: Sequence[Checked]) -> None:
         for each, price in priced:
             table.add_row(_name(each.name), f"{1000 * price:.2f}")
         Console().print(table)
-
-
-def _print_tasks(report: JudgeReport) -> None:
-    """Print how many pairs have no task type, or several."""
-    if report.by is None:
-        return
-    if without := _without(report.judgments):
-        _say(f"{without:,} pairs have no {report.by!r}; they count under {ALL!r} alone")
-    if disputed := report.judgments.disputed:
-        named = "; ".join(
-            f"{one_line(each.instruction, limit=NAME)!r}: {', '.join(each.tasks)}"
-            for each in disputed[:NAMED_PAIRS]
-        )
-        more = "; ..." if len(disputed) > NAMED_PAIRS else ""
-        _say(
-            f"{len(disputed):,} pairs have rows that disagree on {report.by!r}; they count under "
-            f"{ALL!r} alone ({named}{more})"
-        )
-
-
-def _without(judgments: Judgments) -> int:
-    """Return how many pairs lack a task type in every row."""
-    return sum(task is None for task in judgments.tasks) - len(judgments.disputed)
 
 
 def _print_twos(twos: Sequence[AnnotatorKappa]) -> None:

@@ -75,26 +75,17 @@ class Votes:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class DisputedTask:
-    """A pair whose rows name several task types, so that it gets no type."""
-
-    instruction: str
-    tasks: tuple[str, ...]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Judgments:
     """All judgments of some sources. Arrays have one entry a pair.
 
     `instructions` numbers the instructions; `longer` and `lists` are 1 if the second output is
     longer, or the only one with a list, -1 if the first is, and 0 otherwise. `tasks` are the task
-    types, `models` the authors of the first and the second output; None is unknown. `disputed` are
-    the pairs with several task types. `ballots` has each person's votes: pair and label.
+    types, None for a pair whose rows name none, or several; `models` the authors of the first and
+    the second output; None is unknown. `ballots` has each person's votes: pair and label.
     """
 
     instructions: NDArray[np.int64]
     tasks: tuple[str | None, ...]
-    disputed: tuple[DisputedTask, ...]
     models: tuple[tuple[str | None, str | None], ...]
     longer: Numbers
     lists: Numbers
@@ -183,11 +174,6 @@ class _Gathered:
         return Judgments(
             instructions=np.array(numbers, dtype=np.int64),
             tasks=tuple(next(iter(told)) if len(told) == 1 else None for told in self._tasks),
-            disputed=tuple(
-                DisputedTask(instruction=judgment.instruction, tasks=tuple(sorted(told)))
-                for judgment, told in zip(self._first, self._tasks, strict=True)
-                if len(told) > 1
-            ),
             models=tuple((one.first.model, one.second.model) for one in self._first),
             longer=self._signs(_longer),
             lists=self._signs(_lists),

@@ -52,8 +52,6 @@ FEW = 100
 """With fewer prompts, a remark warns that the figure leans on the published fits."""
 ONE_SIDED = 0.05
 """If a smaller share of the answers is longer, or shorter, equal lengths are extrapolated."""
-CHANGED_BY, CHANGED_SHARE = 10, 4
-"""AlpacaEval's marks of a fit that may have failed: a change by 10 points, and by a quarter."""
 NEWTON_STEPS, LONGEST_STEP, TOLERANCE, RIDGE = 100, 2.0, 1e-9, 1e-9
 
 
@@ -62,15 +60,13 @@ class LengthControlled:
     """A length-controlled win-rate, from 0 to 1.
 
     Its standard error is that of comparisons in clusters and of the published effect of length.
-    `length_effect` is phi: above 0, the judge prefers the longer answer. `from_data` is the
-    share of it that these comparisons decided; the rest are published fits. `remarks` are whole
+    `length_effect` is phi: above 0, the judge prefers the longer answer. `remarks` are whole
     sentences on why the figure is to be taken with care.
     """
 
     win_rate: float
     standard_error: float
     length_effect: float
-    from_data: float
     remarks: tuple[str, ...]
 
 
@@ -86,8 +82,8 @@ class Compared:
     """Comparisons with one reference; each field has one value a comparison.
 
     `won` is the model's share of the win, from 0 to 1, `longer_by` how many characters its answer
-    has more than the reference's. Comparisons of one of the `prompts`,
-    or of its `clusters` if given, depend on each other.
+    has more than the reference's. Comparisons of one of the `prompts`, or of its `clusters` if
+    given, depend on each other.
     """
 
     won: Sequence[float]
@@ -115,13 +111,11 @@ def length_controlled(compared: Compared) -> LengthControlled | Uncontrolled:
     found = fitted(features, won, each, prior, precision)
     about = numbered(compared.clusters or compared.prompts)
     rate = float(sigmoid(found[:1])[0])
-    told = information(features, found, each)
     return LengthControlled(
         win_rate=rate,
         standard_error=_standard_error(features, won, found, precision, about),
         length_effect=float(found[1]),
-        from_data=told / (told + precision),
-        remarks=tuple(_remarks(compared, 100 * rate)),
+        remarks=tuple(_remarks(compared)),
     )
 
 
@@ -218,10 +212,9 @@ def _refusal(compared: Compared) -> str | None:
     return None
 
 
-def _remarks(compared: Compared, rate: float) -> list[str]:
+def _remarks(compared: Compared) -> list[str]:
     """Return remarks if the figure is an extrapolation, or leans on others' judges."""
     apart = np.asarray(compared.longer_by)
-    raw = float(np.mean(compared.won))
     prompts = len(set(compared.prompts))
     told = list[str]()
     for name, share in (("longer", (apart > 0).mean()), ("shorter", (apart < 0).mean())):
@@ -235,20 +228,4 @@ def _remarks(compared: Compared, rate: float) -> list[str]:
             f"{prompts} prompts tell little of this judge's liking for length, so the figure leans "
             "on that of AlpacaEval's judge"
         )
-    if not LOWEST <= raw <= HIGHEST:
-        told.append(
-            f"a win-rate of {raw:.1%} is outside those that the published fits are of "
-            f"({LOWEST:.1%} to {HIGHEST:.1%}), so the effect of length is an extrapolation"
-        )
-    if _suspect(100 * raw, rate):
-        told.append(
-            f"the figure is farther from the win-rate of {raw:.1%} than AlpacaEval takes for "
-            "plausible, so the fit may have failed"
-        )
     return told
-
-
-def _suspect(raw: float, rate: float) -> bool:
-    low = min(raw - raw / CHANGED_SHARE, raw - CHANGED_BY)
-    high = max(raw + (100 - raw) / CHANGED_SHARE, raw + CHANGED_BY)
-    return not low <= rate <= high

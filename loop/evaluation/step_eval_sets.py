@@ -50,7 +50,7 @@ def require_choosable(config: RunConfig, methods: Sequence[str], dev: Sequence[P
 def chosen_policy(
     it: Iteration, last: Checkpoint, dev: Prompts, held_out: Mapping[str, Prompts]
 ) -> Checkpoint:
-    """EvaluateSets the intermediate policies before the last one, if there are any, and return M_t.
+    """Evaluate the intermediate policies before the last one, if there are any, and return M_t.
 
     `held_out` are the held-out prompts by their benchmark.
     """
@@ -108,7 +108,11 @@ def _best(it: Iteration, every: Sequence[Checkpoint]) -> Checkpoint:
         figure, values = found
         means = {step: fmean(of.values()) for step, of in values.items()}
         best = max(means, key=lambda step: (means[step], -step))
-        it.run.reporter.note(_told(it, figure, values, means, best))
+        it.run.reporter.note(
+            f"M_{it.number} is the policy after step {best}: of {len(means)} its {figure.meaning} "
+            f"on {len(values[best])} {DEV} prompts is the highest, {means[best]:.3f}; the last, "
+            f"after step {max(means)}, has {means[max(means)]:.3f}"
+        )
         chosen = next(policy for policy in every if policy.steps == best)
         return {Checkpoint: [replace(chosen, at_step=None)]}
 
@@ -147,18 +151,3 @@ def deciding_values(
             of_shared = {step: {p: of[p] for p in sorted(shared)} for step, of in found.items()}
             return figure, of_shared
     return None
-
-
-def _told(
-    it: Iteration,
-    figure: Figure,
-    values: Mapping[int, Values],
-    means: Mapping[int, float],
-    best: int,
-) -> str:
-    last = max(means)
-    beside = "" if best == last else f", and of the last, after step {last}, {means[last]:.3f}"
-    return (
-        f"M_{it.number} is the policy after step {best}: of {len(means)} its {figure.meaning} on "
-        f"{len(values[best])} {DEV} prompts is the highest, {means[best]:.3f}{beside}"
-    )

@@ -2,6 +2,7 @@
 
 import json
 from collections import Counter
+from pathlib import Path
 
 import pytest
 
@@ -12,6 +13,7 @@ from lpfloop.loop.lake.query.runs import open_run
 from lpfloop.stores.records import Check
 
 NAME = "ifeval_gpt4.jsonl"
+LAYOUT = f"{Path(__file__).parents[2]}/examples/imports/ifeval.py:rows"
 ROW = {
     "key": 1,
     "prompt": "Write two lines in which no comma is, and tea is twice.",
@@ -66,7 +68,7 @@ def test_undecidable_instructions_are_refused(file, subtests):
 def test_responses_keep_their_published_verdicts(shared_data, tmp_path):
     path = shared_data / NAME
     rows = [json.loads(line) for line in path.read_text().splitlines()]
-    import_files(Import(lake=tmp_path / "lake", name="x", files=(path,)))
+    import_files(Import(lake=tmp_path / "lake", name="x", files=(path,), form=LAYOUT))
     run = open_run(tmp_path / "lake", "x")
     critiques = run.scan("critiques").collect().to_dicts()
     texts = {c["candidate_id"]: c["text"] for c in run.scan("candidates").collect().to_dicts()}

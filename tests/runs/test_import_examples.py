@@ -198,6 +198,7 @@ def test_truthfulqa(load):
 COUNTS = {
     ("fine_grained", "finegrained_dev_feedback.jsonl"): (60, 297, 60, 0, 360),
     ("solutions", "gsm8k_model_solutions.jsonl"): (60, 240, 240),
+    ("ifeval", "ifeval_gpt4.jsonl"): (60, 60, 60),
     ("just_eval", "justeval_multi_aspect.jsonl"): (60, 60, 60),
     ("just_eval", "justeval_safety_vicuna.jsonl"): (58, 58, 59),
     ("llmbar", "llmbar_LLMBar__Natural.json"): (60, 120, 0, 0, 60),

@@ -162,7 +162,7 @@ def test_refused_rows(file, tmp_path, subtests):
 
 COUNTS = {
     "factscore_InstructGPT.jsonl": (60, 60, 0, 0, 0, 354, 1433),
-    "ifeval_gpt4.jsonl": (60, 60, 60),
+    "ifeval_gpt4.jsonl": (60, 60),
     "math500.jsonl": (60,),
     "mawps_fold0_train.csv": (60,),
     "svamp.jsonl": (60,),

@@ -22,7 +22,6 @@ from ...data.row_fields import ANSWER_FIELDS
 from .answer_rows import ENTRY_FIELDS, candidates, ends_with_an_answer, prompts
 from .compared_rows import alpaca
 from .factscore_rows import factscore, is_factscore
-from .ifeval_rows import ifeval
 from .imported_rows import Maker
 from .pair_forms import pairs
 from .ultrafeedback_rows import ultrafeedback
@@ -54,9 +53,6 @@ def _has(*names: str) -> Callable[[Row], bool]:
 FORMATS: Mapping[str, ImportFormat] = {
     "ultrafeedback": ImportFormat(
         detect=_has("completions", "instruction"), read=ultrafeedback, scale="1-5", semantics=4
-    ),
-    "ifeval": ImportFormat(
-        detect=lambda row: INSTRUCTIONS in row and "prompt" in row, read=ifeval, semantics=2
     ),
     "pairs": ImportFormat(detect=_has("chosen", "rejected"), read=pairs, semantics=2),
     "alpacafarm": ImportFormat(detect=_has("output_1", "output_2"), read=alpaca, semantics=3),

@@ -98,7 +98,7 @@ def print_equal(shown: "EqualTable") -> None:
     """Print a comparison: each method's results, which is better, and the trials."""
     from rich.console import Console
 
-    from ..daemon.equal_table import TRIAL_HEAD, VERDICT_HEAD, reach_texts, reached_scores
+    from ..daemon.equal_table import TRIAL_HEAD, VERDICT_HEAD
     from ..data.text_wrap import tell
     from .compare_tables import fitted_tables, print_texts
 
@@ -107,10 +107,6 @@ def print_equal(shown: "EqualTable") -> None:
     for table in fitted_tables(shown.names, shown.columns, console.width):
         console.print(table)
     print_texts(console, VERDICT_HEAD, shown.verdict_rows)
-    reached = reached_scores(shown.outcomes)
-    if reached:
-        tell(console, "Tokens of the policy to the same score")
-        print_texts(console, *reach_texts(reached))
     print_texts(console, TRIAL_HEAD, shown.trial_rows)
     for remark in shown.remarks():
         tell(console, remark)

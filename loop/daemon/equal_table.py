@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
-from math import floor
 from pathlib import Path
 
 from ...stores.keys import Json
@@ -18,11 +17,9 @@ from ..evaluation.method_outcomes import (
     MethodOutcome,
     initial_outcome,
     method_verdicts,
-    shared_metric,
 )
 from ..evaluation.pairwise_verdicts import PairwiseVerdict
 from ..evaluation.token_course import DRIFT, TokenCourse, token_course
-from ..evaluation.tokens_to_reach import TokenRatio, TokensToReach, token_ratio, tokens_to_reach
 from ..lake.query.figures import SHARES
 from ..lake.query.told_figures import figure_label, figure_name, told_bounds, told_difference
 from ..run.outcomes import NothingToTrainOn
@@ -40,10 +37,6 @@ SHORT = "†"
 """Marks a method that used too little of the budget."""
 VERDICT_HEAD = ("Method", "against", "answer", "by", "difference, points", "prompts")
 TRIAL_HEAD = ("Method", "trial", "size", "dev score", "policy tokens", "judge tokens", "")
-STEP = 0.05
-"""Scores that are to be reached are multiples of it, above every run's M_0."""
-MOST = 6
-"""So many scores are shown, the highest ones."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -183,15 +176,6 @@ class EqualTable:
             "trial_seed": record.trial_seed,
             "methods": [self._method(outcome) for outcome in self.shown],
             "verdicts": [_verdict(each) for each in method_verdicts(self.outcomes)],
-            "tokens_to_reach": [
-                {
-                    "metric": each[0].metric,
-                    "score": each[0].score,
-                    "tokens": [asdict(needed) for needed in each],
-                    "ratios": [asdict(ratio) for ratio in _ratios(each)],
-                }
-                for each in reached_scores(self.outcomes)
-            ],
             "trials": [
                 {
                     **asdict(trial),
@@ -254,57 +238,6 @@ def _is_over(run: RunReader) -> bool:
     """Whether a run has made its iterations, or lacked rows to train on."""
     ended = [str(how) for how in run.journal.events("end")[-1:]]
     return any(how.startswith(("done", NothingToTrainOn.__name__)) for how in ended)
-
-
-Reached = Sequence[TokensToReach]
-"""The tokens that each method needs to reach one score."""
-
-
-def reached_scores(outcomes: Sequence[MethodOutcome]) -> list[Reached]:
-    """Return the tokens that methods need to the same scores, the lowest first, if scores rise.
-
-    Tokens are the policy's, of the policies within the budget.
-    """
-    metric = shared_metric(outcomes)
-    if metric is None:
-        return []
-    began = [c.points[0].result.numbers[metric].value for o in outcomes for c in o.courses]
-    ended = [o.together.numbers[metric].value for o in outcomes]
-    # Ten digits, as 0.15 is not a multiple of 0.05 in binary.
-    lowest, highest = (floor(round(at / STEP, 10)) for at in (max(began), max(ended)))
-    courses = [[course.up_to(o.budget) for course in o.courses] for o in outcomes]
-    measured = [own for own in courses if any(len(course.points) > 1 for course in own)]
-    return [
-        [tokens_to_reach(own, round(step * STEP, 10), metric, of="policy") for own in measured]
-        for step in range(lowest + 1, highest + 1)[-MOST:]
-    ]
-
-
-def reach_texts(found: Sequence[Reached]) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
-    """Return headings and rows: a score, each method's tokens, and their ratios."""
-    first = found[0]
-    ratios = (f"{ratio.method} over {ratio.over}" for ratio in _ratios(first))
-    head = (f"{first[0].metric.capitalize()} %", *(n.method for n in first), *ratios)
-    rows = [
-        (
-            f"{100 * each[0].score:.0f}",
-            *(_told_tokens(needed, 0) for needed in each),
-            *(_told_tokens(ratio, 1) for ratio in _ratios(each)),
-        )
-        for each in found
-    ]
-    return head, rows
-
-
-def _ratios(needed: Reached) -> list[TokenRatio]:
-    return [token_ratio(needed[0], other) for other in needed[1:]]
-
-
-def _told_tokens(found: TokensToReach | TokenRatio, decimals: int) -> str:
-    """Return a mean with its interval; if some run lacks it, how many have it."""
-    if found.mean is None:
-        return f"in {sum(of is not None for of in found.by_seed)} of {len(found.by_seed)} runs"
-    return _with_bounds(found.mean, found.low, found.high, decimals)
 
 
 def _told(name: str, value: FigureInterval | None) -> str:

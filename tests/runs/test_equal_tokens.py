@@ -151,7 +151,6 @@ def test_comparison_is_shown_again(compared, tmp_path):
     assert sum(trial["chosen"] for trial in told["trials"]) == 2
     first, plot = told["methods"][1], tmp_path / "eq.svg"
     assert told["seeds"] == [0, 1, 2]
-    assert told["tokens_to_reach"]
     assert first["policy_tokens_low"] <= first["policy_tokens"] <= BUDGET.policy_tokens
     code, _, _ = call(lake, *show, "--plot", str(plot))
     assert code == 0

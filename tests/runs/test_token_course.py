@@ -4,9 +4,9 @@ from contextlib import closing
 
 import pytest
 from lakes import MadeIteration, write_course
+from tokens_needed import token_ratio, tokens_to_reach
 
 from lpfloop.loop.evaluation.token_course import TokenBudget, TokenCost, token_course
-from lpfloop.loop.evaluation.tokens_to_reach import token_ratio, tokens_to_reach
 from lpfloop.loop.lake.query.runs import open_run
 
 

@@ -122,9 +122,7 @@ def export(
     *,
     form: Annotated[
         str,
-        typer.Option(
-            "--as", help="Layout of the files: trl-dpo, llamafactory, inspect, jsonl or another."
-        ),
+        typer.Option("--as", help="Layout of the files: trl-dpo, llamafactory, jsonl or another."),
     ],
     output: Output,
     iteration: OneIteration = None,

@@ -35,7 +35,6 @@ LEAST_DISK = 2 * GIB
 TRAIN = ("torch", "transformers", "trl", "accelerate", "datasets", "peft")
 OPTIONAL = {
     "lancedb": "lpfloop search",
-    "inspect-ai": "lpfloop export inspect",
     "matplotlib": "plots",
     "jinja2": "lpfloop view",
     "starlette": "lpfloop view",

@@ -24,13 +24,13 @@ LISTED = 50
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Contents:
-    """The written files with their rows, the table, the format."""
+    """The written file with its rows, the table, the format."""
 
     title: str
     table: str
     form: str
-    files: Mapping[str, int]
-    data: str | None
+    file: str
+    rows: int
     tags: Sequence[str]
     iteration: int | None
     license: str | None
@@ -45,19 +45,16 @@ def card(run: RunReader, contents: Contents) -> str:
 
 
 def _header(contents: Contents) -> dict[str, Any]:
-    rows = sum(contents.files.values())
-    size = next((name for limit, name in SIZES if rows < limit), LARGER)
-    header: dict[str, Any] = {
+    size = next((name for limit, name in SIZES if contents.rows < limit), LARGER)
+    files = [{"split": "train", "path": contents.file}]
+    return {
         "pretty_name": contents.title,
         "license": contents.license or "unknown",
         "tags": ["lpfloop", *contents.tags],
         "task_categories": ["text-generation"],
         "size_categories": [size],
+        "configs": [{"config_name": "default", "data_files": files}],
     }
-    if contents.data is not None:
-        files = [{"split": "train", "path": contents.data}]
-        header["configs"] = [{"config_name": "default", "data_files": files}]
-    return header
 
 
 def _sections(run: RunReader, contents: Contents) -> Iterator[str]:
@@ -67,7 +64,7 @@ def _sections(run: RunReader, contents: Contents) -> Iterator[str]:
         f"The {contents.table} of run `{run.folder.name}` ({which}) in the form `{contents.form}`, "
         f"written by lpfloop {__version__}."
     )
-    yield _table(("file", "rows"), contents.files.items())
+    yield _table(("file", "rows"), [(contents.file, contents.rows)])
     yield "## Prompts\n\n" + _prompts(run)
     yield from _part("Models", _models(run, contents.iteration))
     yield from _part("Critics", _critics(run, contents.iteration))

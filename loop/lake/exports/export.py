@@ -5,7 +5,7 @@ Rows pass through in batches, so that millions of them take the memory of a few 
 appears whole or not at all.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -27,13 +27,11 @@ from ..query.runs import open_run
 from .candidate_groups import groups
 from .dataset_card import Contents, card
 from .feedback_rows import ultrafeedback
-from .inspect_logs import write_logs
-from .trainer_shapes import DATA, PLAIN, SHAPES, Shape, plain_shape
+from .trainer_shapes import DATA, PLAIN, SHAPES, plain_shape
 
 BATCH = 4096
-ULTRAFEEDBACK, INSPECT = "ultrafeedback", "inspect"
-CANDIDATES = "candidates"
-FORMS = (*SHAPES, ULTRAFEEDBACK, INSPECT, *PLAIN)
+ULTRAFEEDBACK = "ultrafeedback"
+FORMS = (*SHAPES, ULTRAFEEDBACK, *PLAIN)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,17 +74,17 @@ def export_table(job: Export) -> Exported:
     try:
         require_unaltered(run.journal)
         with output_folder(target, force=job.force) as draft:
-            files, shape = _write(run, job, draft)
-            if not sum(files.values()):
+            name, rows, tags = _write(run, job, draft)
+            if not rows:
                 where = "" if job.iteration is None else f" in iteration {job.iteration}"
                 raise ConfigError(f"run {job.name} contains no {job.table}{where} to export")
             contents = Contents(
                 title=f"{job.name} {job.table}",
                 table=job.table,
                 form=job.form,
-                files=files,
-                data=None if job.form == INSPECT else next(iter(files)),
-                tags=shape.tags if shape else (job.form,),
+                file=name,
+                rows=rows,
+                tags=tags,
                 iteration=job.iteration,
                 license=job.license,
                 lineage=_lineage(run, job),
@@ -94,7 +92,7 @@ def export_table(job: Export) -> Exported:
             put_text(draft / "README.md", without_keys(card(run, contents)))
     finally:
         run.close()
-    return Exported(folder=job.target, files=files)
+    return Exported(folder=job.target, files={name: rows})
 
 
 def _check(job: Export) -> None:
@@ -109,29 +107,27 @@ def _check(job: Export) -> None:
             f"--as {job.form}: no such format; {meant(job.form, FORMS)}the formats are "
             f"{listed(tuple(FORMS))}"
         )
-    if job.form in (ULTRAFEEDBACK, INSPECT):
-        fitting = [CANDIDATES]
+    if job.form == ULTRAFEEDBACK:
+        fitting = ["candidates"]
     else:
         fitting = [shape.table for shape in SHAPES.get(job.form, ())] or [job.table]
     if job.table not in fitting:
         raise ConfigError(f"--as {job.form} takes {' or '.join(fitting)}, not {job.table}")
-    if job.derived is not None and job.form in (ULTRAFEEDBACK, INSPECT):
+    if job.derived is not None and job.form == ULTRAFEEDBACK:
         raise ConfigError(f"--derived: a derived table cannot be exported as {job.form}")
 
 
-def _write(run: RunReader, job: Export, draft: Path) -> tuple[dict[str, int], Shape | None]:
-    """Write the data files; return the rows of each, and the shape if the form has one."""
-    if job.form == INSPECT:
-        return write_logs(run, _iterations(run, job.iteration), draft), None
+def _write(run: RunReader, job: Export, draft: Path) -> tuple[str, int, Sequence[str]]:
+    """Write the data file; return its name, its number of rows, and its tags."""
     if job.form == ULTRAFEEDBACK:
+        name, schema, tags = f"{ULTRAFEEDBACK}.jsonl", pa.schema([]), (ULTRAFEEDBACK,)
         rows = map(ultrafeedback, groups(run, job.iteration))
-        name = f"{ULTRAFEEDBACK}.jsonl"
-        return {name: _pour(rows, draft / name, pa.schema([]))}, None
-    shapes = {shape.table: shape for shape in SHAPES.get(job.form, ())}
-    shape = shapes.get(job.table) or plain_shape(job.table, job.form)
-    name = f"{DATA}{shape.ending}"
-    rows = (made for row in _rows(run, job) for made in shape.rows(row))
-    return {name: _pour(rows, draft / name, shape.schema)}, shape
+    else:
+        shapes = {shape.table: shape for shape in SHAPES.get(job.form, ())}
+        shape = shapes.get(job.table) or plain_shape(job.table, job.form)
+        name, schema, tags = f"{DATA}{shape.ending}", shape.schema, shape.tags
+        rows = (made for row in _rows(run, job) for made in shape.rows(row))
+    return name, _pour(rows, draft / name, schema), tags
 
 
 def _rows(run: RunReader, job: Export) -> Iterator[Record]:
@@ -157,19 +153,6 @@ def _pour(rows: Iterator[Record], path: Path, schema: pa.Schema) -> int:
     finally:
         sink.close()
     return count
-
-
-def _iterations(run: RunReader, iteration: int | None) -> list[int]:
-    if iteration is not None:
-        return [iteration]
-    return (
-        run.scan(CANDIDATES)
-        .select("iteration")
-        .unique()
-        .sort("iteration")
-        .collect()["iteration"]
-        .to_list()
-    )
 
 
 def _lineage(run: RunReader, job: Export) -> Mapping[str, Any] | None:

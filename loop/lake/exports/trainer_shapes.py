@@ -1,13 +1,13 @@
 # pyright: basic
-"""The columns that each trainer's loader reads, and the conversion of rows to them.
+"""The columns that each trainer's loader reads, and how a row of a table gives them.
 
 Conversations are lists of role and content, optional keys are never null, and lineage stays in
 separate columns, which the loaders ignore.
 """
 
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import pyarrow as pa
@@ -15,8 +15,9 @@ import pyarrow as pa
 from ....stores.outputs import Record
 from ....stores.schemas import SCHEMAS
 
-Columns = Sequence[tuple[str, pa.DataType]]
-Convert = Callable[[Record], Iterator[Record]]
+Expression = str | Callable[[Record], object]
+"""A column of the table, or a function of the row."""
+Columns = Mapping[str, tuple[pa.DataType, Expression]]
 
 TEXT, INT = pa.string(), pa.int64()
 TURN = pa.struct([("role", TEXT), ("content", TEXT)])
@@ -24,267 +25,214 @@ TURNS = pa.list_(TURN)
 FROM_TO = pa.struct([("from", TEXT), ("value", TEXT)])
 SHAREGPT = {"user": "human", "assistant": "gpt", "system": "system"}
 DATA = "train"
+PARQUET, JSONL = ".parquet", ".jsonl"
 INDEX = re.compile("0|[1-9][0-9]{0,17}")
 """The id of a prompt that is its row's number in the source."""
 
 
-def _lineage(*ids: str) -> Columns:
-    return [*((name, TEXT) for name in (*ids, "rule")), ("iteration", INT)]
+def _each(row: Record) -> Iterable[Record]:
+    return (row,)
 
 
-LINEAGE: Mapping[str, Columns] = {
-    "pairs": _lineage("pair_id", "prompt_id", "chosen_id", "rejected_id"),
-    "demonstrations": _lineage("demonstration_id", "prompt_id", "candidate_id"),
-    "unpaired_answers": _lineage("unpaired_id", "prompt_id", "candidate_id"),
-}
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class Shape:
-    """A file for a trainer: its table, its columns, and the table's columns that are kept as is."""
+    """A file for a trainer: its table, its columns with their expressions, and its tags.
+
+    `split` gives the rows of the file that one row of the table becomes.
+    """
 
     table: str
     ending: str
     columns: Columns
-    convert: Convert
     tags: Sequence[str] = ()
-    kept: Columns = ()
+    split: Callable[[Record], Iterable[Record]] = field(default=_each)
+    keeps_null: bool = False
 
     @property
     def schema(self) -> pa.Schema:
         """The Arrow schema of the file."""
-        return pa.schema([*self.columns, *self.kept])
+        return pa.schema([(name, dtype) for name, (dtype, _) in self.columns.items()])
 
     def rows(self, row: Record) -> Iterator[Record]:
         """Yield the converted rows of one row of the table."""
-        for made in self.convert(row):
-            yield {**made, **{name: row[name] for name, _ in self.kept}}
+        for one in self.split(row):
+            made = {
+                name: one[how] if isinstance(how, str) else how(one)
+                for name, (_, how) in self.columns.items()
+            }
+            yield {n: value for n, value in made.items() if self.keeps_null or value is not None}
 
 
-def _as_is(*names: str) -> Convert:
-    """Return a conversion that keeps these columns."""
-    return lambda row: iter([{name: row[name] for name in names}])
+def _lineage(*names: str) -> Columns:
+    return {**{name: (TEXT, name) for name in (*names, "rule")}, "iteration": (INT, "iteration")}
 
 
-def _with_prompt(row: Record) -> Iterator[dict[str, Any]]:
-    """Yield both sides of a pair as whole conversations."""
-    yield {name: [*row["prompt"], *row[name]] for name in ("chosen", "rejected")}
+def _turns(*names: str) -> Callable[[Record], list[Any]]:
+    """Return the function that joins conversations."""
+    return lambda row: [turn for name in names for turn in row[name]]
 
 
-def _sides_apart(row: Record) -> Iterator[dict[str, Any]]:
-    """Yield a row for each side of a pair: the chosen is desirable, the rejected is not."""
-    for name, label in (("chosen", True), ("rejected", False)):
-        side = {"completion": row[name], "label": label, "candidate_id": row[f"{name}_id"]}
-        yield {"prompt": row["prompt"], **side}
+def _sharegpt(*names: str) -> Callable[[Record], list[Any]]:
+    turns = _turns(*names)
+    return lambda row: [
+        {"from": SHAREGPT[turn["role"]], "value": turn["content"]} for turn in turns(row)
+    ]
 
 
-def _sharegpt_pair(row: Record) -> Iterator[dict[str, Any]]:
-    """Yield LLaMA-Factory's sharegpt row for ranking: `chosen` and `rejected` are single turns."""
-    sides = {name: _sharegpt(row[name])[-1] for name in ("chosen", "rejected")}
-    yield {"conversations": _sharegpt(row["prompt"]), **sides}
+def _last(of: Callable[[Record], list[Any]]) -> Callable[[Record], object]:
+    return lambda row: of(row)[-1]
 
 
-def _sharegpt_answer(row: Record) -> Iterator[dict[str, Any]]:
-    yield {"conversations": _sharegpt([*row["prompt"], *row["completion"]])}
+def _sides_apart(row: Record) -> Iterable[Record]:
+    """Return a row for each side of a pair: the chosen is desirable, the rejected is not."""
+    return (
+        {**row, "completion": row[side], "label": label, "candidate_id": row[f"{side}_id"]}
+        for side, label in (("chosen", True), ("rejected", False))
+    )
 
 
-def _last_messages(row: Record) -> Iterator[dict[str, Any]]:
-    """Yield axolotl's `chat_template.default` row: `chosen` and `rejected` are single messages."""
-    sides = {name: row[name][-1] for name in ("chosen", "rejected")}
-    yield {"messages": row["prompt"], **sides}
+def _trained_on(row: Record) -> Iterable[Record]:
+    return (row,) if row["split"] == DATA else ()
 
 
-def _conversation(row: Record) -> Iterator[dict[str, Any]]:
-    """Yield the whole conversation, for axolotl's `chat_template` and verl's multi-turn SFT."""
-    yield {"messages": [*row["prompt"], *row["completion"]]}
+def _asked(row: Record) -> object:
+    """Return a prompt as a text if a user said it alone."""
+    turns = row["prompt"]
+    return turns[0]["content"] if [turn["role"] for turn in turns] == ["user"] else turns
 
 
-def _ultrafeedback(row: Record) -> Iterator[Record]:
-    """Yield UltraFeedback's binarised row: texts, the prompt's source, and both scores."""
-    turns, name = row["prompt"], row["prompt_id"]
-    alone = [turn["role"] for turn in turns] == ["user"]
-    scores = {f"score_{side}": row[f"{side}_reward"] for side in ("chosen", "rejected")}
-    yield {
-        "prompt": turns[0]["content"] if alone else turns,
-        "chosen": row["chosen"][-1]["content"],
-        "rejected": row["rejected"][-1]["content"],
-        **({"source_index": int(name)} if INDEX.fullmatch(name) else {"prompt_id": name}),
-        "metadata": scores,
-    }
+def _source_index(row: Record) -> int | None:
+    return int(row["prompt_id"]) if INDEX.fullmatch(row["prompt_id"]) else None
 
 
-def _verl_prompts(row: Record) -> Iterator[Record]:
-    """Yield verl's RL row of a training prompt, with the fields that its reward function reads."""
-    if row["split"] != DATA:
-        return
-    yield {
-        "data_source": row["source"],
-        "prompt": row["messages"],
-        "ability": row["task"],
-        "reward_model": {"style": "rule", "ground_truth": row["reference"] or ""},
-        "extra_info": {"split": row["split"], "index": row["prompt_id"]},
-    }
-
-
-def _sharegpt(turns: Sequence[Record]) -> list[dict[str, str]]:
-    return [{"from": SHAREGPT[turn["role"]], "value": turn["content"]} for turn in turns]
-
-
-def _shape(
-    table: str,
-    ending: str,
-    *,
-    columns: Columns,
-    convert: Convert,
-    tags: Sequence[str],
-    kept: Columns | None = None,
-) -> Shape:
-    """Return a shape that keeps the lineage of its table, or the columns `kept`."""
-    kept = LINEAGE[table] if kept is None else kept
-    return Shape(table=table, ending=ending, columns=columns, convert=convert, tags=tags, kept=kept)
-
-
-_GROUND = pa.struct([("style", TEXT), ("ground_truth", TEXT)])
-_EXTRA = pa.struct([("split", TEXT), ("index", TEXT)])
-_SCORES = pa.struct([("score_chosen", pa.float64()), ("score_rejected", pa.float64())])
-_SIDES: Columns = [("chosen", TURNS), ("rejected", TURNS)]
-_ANSWER: Columns = [("prompt", TURNS), ("completion", TURNS)]
-_LABELLED: Columns = [*_ANSWER, ("label", pa.bool_())]
-_CONVERSATION: Columns = [("conversations", pa.list_(FROM_TO))]
-_answer = _as_is("prompt", "completion")
-PREFERENCE = ("preference", "dpo")
+_SIDES: Columns = {name: (TURNS, name) for name in ("chosen", "rejected")}
+_WHOLE: Columns = {name: (TURNS, _turns("prompt", name)) for name in ("chosen", "rejected")}
+_ANSWER: Columns = {name: (TURNS, name) for name in ("prompt", "completion")}
+_LABELLED: Columns = {**_ANSWER, "label": (pa.bool_(), "label")}
+_CONVERSATION: Columns = {"messages": (TURNS, _turns("prompt", "completion"))}
+_OF_PAIR = _lineage("pair_id", "prompt_id", "chosen_id", "rejected_id")
+_OF_DEMONSTRATION = _lineage("demonstration_id", "prompt_id", "candidate_id")
+_PREFERENCE = ("preference", "dpo")
 
 SHAPES: Mapping[str, Sequence[Shape]] = {
     "trl-dpo": [
-        _shape(
+        Shape(
             "pairs",
-            ".parquet",
-            columns=[("prompt", TURNS), *_SIDES],
-            convert=_as_is("prompt", "chosen", "rejected"),
-            tags=("trl", *PREFERENCE),
+            PARQUET,
+            {"prompt": (TURNS, "prompt"), **_SIDES, **_OF_PAIR},
+            ("trl", *_PREFERENCE),
         )
     ],
     "trl-reward": [
-        _shape(
-            "pairs",
-            ".parquet",
-            columns=_SIDES,
-            convert=_with_prompt,
-            tags=("trl", "preference", "reward-modeling"),
-        )
+        Shape("pairs", PARQUET, {**_WHOLE, **_OF_PAIR}, ("trl", "preference", "reward-modeling"))
     ],
     "trl-kto": [
-        _shape(
+        Shape(
             "pairs",
-            ".parquet",
-            columns=[*_LABELLED, ("candidate_id", TEXT)],
-            convert=_sides_apart,
-            tags=("trl", "kto"),
-            kept=_lineage("prompt_id"),
+            PARQUET,
+            {**_LABELLED, **_lineage("candidate_id", "prompt_id")},
+            ("trl", "kto"),
+            _sides_apart,
         ),
-        _shape(
+        Shape(
             "unpaired_answers",
-            ".parquet",
-            columns=_LABELLED,
-            convert=_as_is("prompt", "completion", "label"),
-            tags=("trl", "kto"),
+            PARQUET,
+            {**_LABELLED, **_lineage("unpaired_id", "prompt_id", "candidate_id")},
+            ("trl", "kto"),
         ),
     ],
-    "trl-sft": [
-        _shape("demonstrations", ".parquet", columns=_ANSWER, convert=_answer, tags=("trl", "sft")),
-    ],
+    "trl-sft": [Shape("demonstrations", PARQUET, {**_ANSWER, **_OF_DEMONSTRATION}, ("trl", "sft"))],
     "llamafactory": [
-        _shape(
+        Shape(
             "pairs",
-            ".jsonl",
-            columns=[*_CONVERSATION, ("chosen", FROM_TO), ("rejected", FROM_TO)],
-            convert=_sharegpt_pair,
-            tags=("llama-factory", *PREFERENCE),
+            JSONL,
+            {
+                "conversations": (pa.list_(FROM_TO), _sharegpt("prompt")),
+                "chosen": (FROM_TO, _last(_sharegpt("chosen"))),
+                "rejected": (FROM_TO, _last(_sharegpt("rejected"))),
+                **_OF_PAIR,
+            },
+            ("llama-factory", *_PREFERENCE),
         ),
-        _shape(
+        Shape(
             "demonstrations",
-            ".jsonl",
-            columns=_CONVERSATION,
-            convert=_sharegpt_answer,
-            tags=("llama-factory", "sft"),
+            JSONL,
+            {
+                "conversations": (pa.list_(FROM_TO), _sharegpt("prompt", "completion")),
+                **_OF_DEMONSTRATION,
+            },
+            ("llama-factory", "sft"),
         ),
     ],
     "axolotl": [
-        _shape(
+        Shape(
             "pairs",
-            ".jsonl",
-            columns=[("messages", TURNS), ("chosen", TURN), ("rejected", TURN)],
-            convert=_last_messages,
-            tags=("axolotl", *PREFERENCE),
+            JSONL,
+            {
+                "messages": (TURNS, "prompt"),
+                "chosen": (TURN, _last(_turns("chosen"))),
+                "rejected": (TURN, _last(_turns("rejected"))),
+                **_OF_PAIR,
+            },
+            ("axolotl", *_PREFERENCE),
         ),
-        _shape(
-            "demonstrations",
-            ".jsonl",
-            columns=[("messages", TURNS)],
-            convert=_conversation,
-            tags=("axolotl", "sft"),
-        ),
+        Shape("demonstrations", JSONL, {**_CONVERSATION, **_OF_DEMONSTRATION}, ("axolotl", "sft")),
     ],
     "openrlhf": [
-        _shape(
-            "pairs",
-            ".jsonl",
-            columns=_SIDES,
-            convert=_with_prompt,
-            tags=("openrlhf", *PREFERENCE),
-        ),
-        _shape(
-            "demonstrations",
-            ".jsonl",
-            columns=_ANSWER,
-            convert=_answer,
-            tags=("openrlhf", "sft"),
-        ),
+        Shape("pairs", JSONL, {**_WHOLE, **_OF_PAIR}, ("openrlhf", *_PREFERENCE)),
+        Shape("demonstrations", JSONL, {**_ANSWER, **_OF_DEMONSTRATION}, ("openrlhf", "sft")),
     ],
     "ultrafeedback-binarized": [
-        _shape(
+        Shape(
             "pairs",
-            ".jsonl",
-            columns=[
-                ("prompt", TEXT),
-                ("chosen", TEXT),
-                ("rejected", TEXT),
-                ("source_index", INT),
-                ("metadata", _SCORES),
-            ],
-            convert=_ultrafeedback,
-            tags=("ultrafeedback", *PREFERENCE),
-            kept=(),
+            JSONL,
+            {
+                "prompt": (TEXT, _asked),
+                "chosen": (TEXT, lambda row: row["chosen"][-1]["content"]),
+                "rejected": (TEXT, lambda row: row["rejected"][-1]["content"]),
+                "source_index": (INT, _source_index),
+                "prompt_id": (
+                    TEXT,
+                    lambda row: row["prompt_id"] if _source_index(row) is None else None,
+                ),
+                "metadata": (
+                    pa.struct([("score_chosen", pa.float64()), ("score_rejected", pa.float64())]),
+                    lambda row: {
+                        f"score_{side}": row[f"{side}_reward"] for side in ("chosen", "rejected")
+                    },
+                ),
+            },
+            ("ultrafeedback", *_PREFERENCE),
         )
     ],
     "verl": [
-        _shape(
+        # The fields that its reward function reads, of training prompts.
+        Shape(
             "prompts",
-            ".parquet",
-            columns=[
-                ("data_source", TEXT),
-                ("prompt", TURNS),
-                ("ability", TEXT),
-                ("reward_model", _GROUND),
-                ("extra_info", _EXTRA),
-            ],
-            convert=_verl_prompts,
-            tags=("verl",),
-            kept=(),
+            PARQUET,
+            {
+                "data_source": (TEXT, "source"),
+                "prompt": (TURNS, "messages"),
+                "ability": (TEXT, "task"),
+                "reward_model": (
+                    pa.struct([("style", TEXT), ("ground_truth", TEXT)]),
+                    lambda row: {"style": "rule", "ground_truth": row["reference"] or ""},
+                ),
+                "extra_info": (
+                    pa.struct([("split", TEXT), ("index", TEXT)]),
+                    lambda row: {"split": row["split"], "index": row["prompt_id"]},
+                ),
+            },
+            ("verl",),
+            _trained_on,
         ),
-        _shape(
-            "demonstrations",
-            ".parquet",
-            columns=[("messages", TURNS)],
-            convert=_conversation,
-            tags=("verl", "sft"),
-        ),
+        Shape("demonstrations", PARQUET, {**_CONVERSATION, **_OF_DEMONSTRATION}, ("verl", "sft")),
     ],
 }
-PLAIN = {"jsonl": ".jsonl", "parquet": ".parquet", "csv": ".csv"}
+PLAIN = {"jsonl": JSONL, "parquet": PARQUET, "csv": ".csv"}
 
 
 def plain_shape(table: str, form: str) -> Shape:
     """Return the shape that keeps the columns of a table."""
-    kept = [(field.name, field.type) for field in SCHEMAS[table]]
-    return Shape(table=table, ending=PLAIN[form], columns=(), convert=_as_is(), kept=kept)
+    columns = {column.name: (column.type, column.name) for column in SCHEMAS[table]}
+    return Shape(table, PLAIN[form], columns, keeps_null=True)

@@ -159,8 +159,7 @@ def _told(folder: Path) -> Generator[None]:
         yield
     except DamagedError as error:
         raise DamagedError(
-            f"{error}; remove {folder} and make it again: `lpfloop rebuild-pairs`, "
-            "`lpfloop lake reparse`"
+            f"{error}; remove {folder} and make it again: `lpfloop rebuild-pairs`"
         ) from error
 
 

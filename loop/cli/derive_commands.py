@@ -1,5 +1,7 @@
 """Commands that derive tables from stored rows without a model, and train from them."""
 
+from contextlib import closing
+from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
@@ -55,14 +57,20 @@ def rebuild_pairs(
         ),
     ] = None,
     iteration: OneIteration = None,
-    seed: Annotated[
-        int | None, typer.Option(min=0, help="Root of all random draws; default: the run's own.")
-    ] = None,
+    seed: Seed = None,
     table: Annotated[
         str | None,
         typer.Option(help="Table to make: pairs or demonstrations; default: what the rule makes."),
     ] = None,
     critiques: Derived = None,
+    again: Annotated[
+        bool,
+        typer.Option(
+            "--reparse",
+            help="First read the stored replies of critics again, into the derived table of "
+            "--derived (default: reparsed), and pair by these.",
+        ),
+    ] = False,
     derived_name: NewName = None,
     lake: Lake = DEFAULT_LAKE,
     as_json: AsJson = False,
@@ -73,6 +81,7 @@ def rebuild_pairs(
     """
     from ..lake.derive.derivation_request import DerivationRequest
     from ..lake.derive.rebuild_pairs import rebuild_pairs
+    from ..lake.derive.reparse import reparse
     from ..lake.query.runs import open_run
     from ..run.terminal import say
 
@@ -90,39 +99,22 @@ def rebuild_pairs(
     )
     with exit_codes():
         name = chosen_run(lake, name, tell=True)
-        run = open_run(lake, name)
-        told = rebuild_pairs(run, wanted)
-        run.close()
+        with closing(open_run(lake, name)) as run:
+            if again:
+                read = reparse(run, critiques)
+                wanted = replace(wanted, critiques=read.derived.name)
+                counts = read.derived.lineage["found"]
+                changes = ", ".join(
+                    f"{count:,} {key.replace('_', ' ')}"
+                    for key, count in counts.items()
+                    if key != "statuses"
+                )
+                say(f"{read.derived.name}: {changes}")
+            told = rebuild_pairs(run, wanted)
     lineage = told.derived.lineage
     made = lineage["table"]
     _tell(told, f"{lineage['rows'][made]} {made}", lineage["found"]["outcomes"], as_json=as_json)
     say(f"`lpfloop train {name} --derived {told.derived.name}{in_lake(lake)}` trains from them")
-
-
-def reparse(
-    name: AnyRun = None,
-    *,
-    derived_name: NewName = None,
-    lake: Lake = DEFAULT_LAKE,
-    as_json: AsJson = False,
-) -> None:
-    """Read the stored replies of critics again."""
-    from ..lake.derive.reparse import reparse
-    from ..lake.query.runs import open_run
-    from ..run.terminal import say
-
-    with exit_codes():
-        name = chosen_run(lake, name, tell=True)
-        run = open_run(lake, name)
-        told = reparse(run, derived_name)
-        run.close()
-    lineage = told.derived.lineage
-    found = {key: value for key, value in lineage["found"].items() if key != "statuses"}
-    _tell(told, f"{lineage['rows']['critiques']} critiques", found, as_json=as_json)
-    say(
-        f"`lpfloop rebuild-pairs {name} --rule RULE --derived {told.derived.name}{in_lake(lake)}` "
-        "pairs by them"
-    )
 
 
 def train(
@@ -142,7 +134,6 @@ def train(
     config: ConfigName = None,
     prompts: PromptsFile = None,
     policy: Policy = None,
-    seed: Seed = None,
     settings: Settings = None,
     lake: Lake = DEFAULT_LAKE,
 ) -> None:
@@ -154,9 +145,7 @@ def train(
     from ..daemon.training_job import TrainingRequest, training_job
     from .run_commands import refuse_secrets
 
-    options = RunOptions(
-        config=config, prompts=prompts, policy=policy, seed=seed, settings=settings or ()
-    )
+    options = RunOptions(config=config, prompts=prompts, policy=policy, settings=settings or ())
     wanted = TrainingRequest(
         derived=pairs, iteration=iteration, reward=reward, name=child, options=options
     )

@@ -1,8 +1,10 @@
 """A request to derive rows to train on, and its default name."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from ....configs.filters import People
+from ....stores.derived import DerivedError
 from ...data.binarize import Binarising
 from ...data.judged_candidates import Agreement
 from ...data.pairs import EITHER, Pairing
@@ -25,15 +27,34 @@ class DerivationRequest:
     critiques: str | None = None
     name: str | None = None
 
+    def refuse_others(self, reads: str, *allowed: str) -> None:
+        """Refuse the options that a rule does not take; `reads` is what it reads.
 
-def is_distinct(how: Way) -> bool:
-    """Whether the positives of a prompt shall have different texts."""
-    return isinstance(how, Pairing) and how.distinct
+        Raises:
+            DerivedError: naming the options.
+        """
+        options: Mapping[str, object] = {
+            "--derived": self.critiques,
+            "--top-k": self.top_k,
+            "--distinct": self.distinct,
+            "--people": self.people,
+            "--agreement": self.agreement,
+            "--seed": self.seed,
+            "--table": self.table,
+        }
+        given = [o for o, value in options.items() if value is not None and o not in allowed]
+        if given:
+            raise DerivedError(f"--rule {self.rule} reads {reads} alone: omit {', '.join(given)}")
 
 
 def takes_all(how: Way) -> bool:
     """Whether all candidates with a verdict are taken, and not the best few."""
-    return isinstance(how, Pairing) and how.rule == EITHER
+    return isinstance(how, Binarising) or how.rule == EITHER
+
+
+def is_distinct(how: Way) -> bool:
+    """Whether the positives of a prompt shall have different texts."""
+    return isinstance(how, Pairing) and how.distinct
 
 
 def default_name(wanted: DerivationRequest, how: Way) -> str:
@@ -47,6 +68,6 @@ def default_name(wanted: DerivationRequest, how: Way) -> str:
         "as-": wanted.table,
     }
     words = [f"{sign}{value}" for sign, value in said.items() if value is not None]
-    many = "" if isinstance(how, Binarising) or takes_all(how) else f"-k{how.top_k}"
+    many = f"-k{how.top_k}" if isinstance(how, Pairing) and not takes_all(how) else ""
     distinct = "-distinct" if is_distinct(how) else ""
     return "-".join([f"{wanted.rule}{many}{distinct}", *words])

@@ -5,6 +5,7 @@ templates, so that the model can be any run's grader by default.
 """
 
 import json
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
@@ -13,7 +14,7 @@ import polars as pl
 from ....configs.load import stored_config
 from ....configs.schema import GradingConfig
 from ....critics.grading.grader import Grader
-from ....stores.derived import DerivedError, Draft
+from ....stores.derived import Draft
 from ....stores.frames import frame_rows
 from ....stores.keys import Json
 from ....stores.lake import RunReader
@@ -22,7 +23,7 @@ from ....stores.schemas import TABLES
 from ...data.lessons import GRADED_CRITIQUE, Lessons, graded_lessons
 from ...run.outcomes import NothingToTrainOn
 from .derivation_request import DerivationRequest
-from .graded_blocks import graded_iterations, grading_stages, require_grades
+from .stored_blocks import GRADED
 
 GRADES_A_BLOCK = 10_000
 
@@ -48,7 +49,7 @@ class OverallCritiques:
             "iterations": list(self.iterations),
             "critiques": None,
             "grader": self.grader.digest("overall"),
-            "reads": [s for n in self.iterations for s in grading_stages(self.run, n)],
+            "reads": [s for n in self.iterations for s in GRADED.stages(self.run, n)],
         }
 
     def make(self, draft: Draft) -> Mapping[str, Json]:
@@ -57,13 +58,12 @@ class OverallCritiques:
         Raises:
             NothingToTrainOn: if it makes zero rows.
         """
-        found = dict[str, int]()
+        found = Counter[str]()
         for number in self.iterations:
             for candidates, made in self._lessons(number):
                 for row_type, rows in made.tables(candidates).items():
                     draft.add(TABLES[row_type], rows)
-                for fate, ids in made.fates.items():
-                    found[fate] = found.get(fate, 0) + len(ids)
+                found.update({fate: len(ids) for fate, ids in made.fates.items()})
         if not draft.rows.get(TABLES[Demonstration]):
             told = ", ".join(f"{count} {fate}" for fate, count in found.items()) or "none is there"
             raise NothingToTrainOn(
@@ -95,27 +95,15 @@ def overall_critiques(run: RunReader, wanted: DerivationRequest) -> OverallCriti
     Raises:
         DerivedError: for a request that does not fit, or a run without grades.
     """
-    others = (wanted.top_k, wanted.distinct, wanted.critiques, wanted.people, wanted.agreement)
-    asked = any(each is not None for each in (*others, wanted.seed))
-    if asked or wanted.table not in (None, TABLES[Demonstration]):
-        raise DerivedError(
-            f"--rule {GRADED_CRITIQUE} makes demonstrations of all critiques with an overall "
-            "score; leave out --derived, --top-k, --distinct, --people, --agreement, --seed and "
-            "--table"
-        )
-    found = [wanted.iteration] if wanted.iteration is not None else graded_iterations(run)
-    if not found:
-        raise DerivedError(
-            f"run {run.folder.name} contains no iteration whose candidates are graded"
-        )
-    for number in found:
-        require_grades(run, number, GRADED_CRITIQUE)
-    return OverallCritiques(run=run, grader=_grader(run), iterations=tuple(found))
-
-
-def _grader(run: RunReader) -> Grader:
-    """Return the grader of a run, as it was configured; an imported one has the shipped one."""
+    is_own = wanted.table == TABLES[Demonstration]
+    wanted.refuse_others("overall grades", *(["--table"] if is_own else []))
     stored = run.journal.meta("config")
-    if stored is None:
-        return Grader.from_config(GradingConfig())
-    return Grader.from_config(stored_config(json.loads(stored), (), {}, to_run=False).grading)
+    grading = GradingConfig() if stored is None else _grading(stored)
+    iterations = GRADED.iterations(run, wanted.iteration)
+    return OverallCritiques(
+        run=run, grader=Grader.from_config(grading), iterations=tuple(iterations)
+    )
+
+
+def _grading(stored: str) -> GradingConfig:
+    return stored_config(json.loads(stored), (), {}, to_run=False).grading

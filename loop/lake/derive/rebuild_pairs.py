@@ -14,7 +14,6 @@ from dataclasses import dataclass, field
 import polars as pl
 
 from ....configs.likely_names import listed, meant
-from ....configs.recipes import Binarisation
 from ....stores.address import run_argument
 from ....stores.derived import DerivedError, Draft, open_derived
 from ....stores.frames import as_arrow
@@ -45,21 +44,8 @@ from ...data.pairs import (
 from ...run.outcomes import NothingToTrainOn
 from .derivation import Told, keep
 from .derivation_request import DerivationRequest, Way, default_name, is_distinct, takes_all
-from .graded_blocks import (
-    graded_blocks,
-    graded_iterations,
-    grading_stages,
-    require_grades,
-)
-from .judged_blocks import (
-    blocks,
-    critiques_of,
-    has_annotations,
-    judged_iterations,
-    judging_stages,
-    require_judged,
-)
 from .overall_critiques import overall_critiques
+from .stored_blocks import GRADED, JUDGED, graded_blocks, is_annotation, judged_blocks
 
 DEFAULT_TOP_K = 3
 TABLE_OF = {"success": "demonstrations", EITHER: TABLES[UnpairedAnswer]}
@@ -80,8 +66,8 @@ class Rederivation:
     def lineage(self) -> dict[str, Json]:
         """The sources and the way of the derivation."""
         first = self.ways[0]
-        stages = grading_stages if isinstance(first, Binarising) else judging_stages
-        reads = [s for how in self.ways for s in stages(self.run, how.iteration)]
+        evidence = GRADED if isinstance(first, Binarising) else JUDGED
+        reads = [s for how in self.ways for s in evidence.stages(self.run, how.iteration)]
         if self.critiques is not None:
             read = open_derived(self.run.folder, self.critiques)
             reads.append({"derived": read.name, "identity": read.identity})
@@ -90,7 +76,7 @@ class Rederivation:
             "run": self.run.folder.name,
             "table": TABLES[self.row_type],
             "rule": first.rule,
-            "top_k": None if isinstance(first, Binarising) or takes_all(first) else first.top_k,
+            "top_k": first.top_k if isinstance(first, Pairing) and not takes_all(first) else None,
             **({"distinct_positives": True} if is_distinct(first) else {}),
             **self._who_decides,
             "seed": first.root_seed,
@@ -105,7 +91,11 @@ class Rederivation:
         first, deciding = self.ways[0], self.deciding
         if isinstance(first, Binarising) or first.rule in BY_REWARD:
             return {}
-        rated = any(has_annotations(self.run, how.iteration) for how in self.ways)
+        rated = any(
+            is_annotation(part) and part.rows
+            for how in self.ways
+            for part in JUDGED.parts(self.run, how.iteration)
+        )
         people: dict[str, Json] = {"people": deciding.people} if rated else {}
         several = deciding.agreement is not None
         return people | ({"agreement": deciding.agreement} if several else {})
@@ -169,7 +159,7 @@ def derive(
     said = None
     if critiques is not None:
         said = verdicts(_derived_critiques(run, critiques, how.iteration), deciding).collect()
-    for block in blocks(run, how.iteration, said, deciding):
+    for block in judged_blocks(run, how.iteration, said, deciding):
         yield DERIVE[row_type](block.judged, block.prompts, how)
 
 
@@ -177,14 +167,18 @@ def _planned(run: RunReader, wanted: DerivationRequest) -> Rederivation:
     """Fill in defaults, and refuse impossible requests."""
     config = json.loads(run.journal.meta("config") or "{}")
     seed = config.get("seed", 0) if wanted.seed is None else wanted.seed
-    for binarisation in BINARISATIONS:
-        if wanted.rule == binarisation:
-            return _binarisation(run, wanted, binarisation, seed)
+    for graded in BINARISATIONS:
+        if wanted.rule == graded:
+            is_own = wanted.table == TABLES[Pair]
+            wanted.refuse_others("grades", "--seed", *(["--table"] if is_own else []))
+            numbers = GRADED.iterations(run, wanted.iteration)
+            ways = [Binarising(rule=graded, root_seed=seed, iteration=n) for n in numbers]
+            return Rederivation(run=run, row_type=Pair, ways=tuple(ways), critiques=None)
     rule = _rule(wanted.rule)
     row_type = _row_type(rule, wanted.table)
     top_k = wanted.top_k or config.get("recipe", {}).get("top_k", DEFAULT_TOP_K)
     own = Deciding.of(config)
-    iterations = _iterations(run, wanted.iteration)
+    iterations = JUDGED.iterations(run, wanted.iteration)
     for number in iterations:
         _require_readable(run, rule, number, wanted.critiques)
     return Rederivation(
@@ -205,29 +199,6 @@ def _planned(run: RunReader, wanted: DerivationRequest) -> Rederivation:
             people=wanted.people or own.people, agreement=wanted.agreement or own.agreement
         ),
     )
-
-
-def _binarisation(
-    run: RunReader, wanted: DerivationRequest, rule: Binarisation, seed: int
-) -> Rederivation:
-    """Plan pairs by grades; `top_k` does not apply, as the rule fixes the pairs of a prompt."""
-    pairs = wanted.table in (None, TABLES[Pair])
-    about_critiques = (wanted.critiques, wanted.people, wanted.agreement)
-    others = (wanted.top_k, wanted.distinct, *about_critiques)
-    if not pairs or any(each is not None for each in others):
-        raise DerivedError(
-            f"--rule {rule} makes pairs from grades alone; leave out --derived, "
-            "--top-k, --distinct, --people, --agreement and --table"
-        )
-    found = [wanted.iteration] if wanted.iteration is not None else graded_iterations(run)
-    if not found:
-        raise DerivedError(
-            f"run {run.folder.name} contains no iteration whose candidates are graded"
-        )
-    ways = [Binarising(rule=rule, root_seed=seed, iteration=number) for number in found]
-    for number in found:
-        require_grades(run, number, rule)
-    return Rederivation(run=run, row_type=Pair, ways=tuple(ways), critiques=None)
 
 
 def _rule(name: str) -> Rule:
@@ -260,21 +231,10 @@ def _distinct(row_type: TrainedRow, wanted: DerivationRequest) -> bool:
     return bool(wanted.distinct)
 
 
-def _iterations(run: RunReader, iteration: int | None) -> list[int]:
-    if iteration is not None:
-        require_judged(run, iteration)
-        return [iteration]
-    found = judged_iterations(run)
-    if not found:
-        raise DerivedError(
-            f"run {run.folder.name} contains no iteration whose candidates are all judged"
-        )
-    return found
-
-
 def _require_readable(run: RunReader, rule: Rule, iteration: int, critiques: str | None) -> None:
     """Refuse a rule that reads critiques if they are missing, or fewer derived than stored."""
-    stored = critiques_of(run, iteration)
+    parts = JUDGED.parts(run, iteration)
+    stored = sum(part.rows for part in parts if part.table == "critiques")
     if critiques is not None:
         derived = open_derived(run.folder, critiques)
         derived.check()
@@ -283,8 +243,8 @@ def _require_readable(run: RunReader, rule: Rule, iteration: int, critiques: str
         if found < stored:
             raise DerivedError(
                 f"--derived {critiques} has {found} critiques of iteration {iteration}, the run "
-                f"has more; `lpfloop lake reparse {run_argument(run.folder)} --name NEW` reads "
-                "them all"
+                f"has more; `lpfloop rebuild-pairs {run_argument(run.folder)} --rule {rule} "
+                "--reparse --derived NEW` reads them all"
             )
     elif not stored and rule not in BY_REWARD:
         raise DerivedError(

@@ -10,7 +10,7 @@ feedback model, such as a verifier's verdict or an annotation, are copied unchan
 import json
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import polars as pl
@@ -32,7 +32,7 @@ from ....stores.stage_files import require_unaltered
 from ...data.judged_candidates import VERIFIED
 from ..query.judged_by import follows
 from .derivation import Told, keep
-from .judged_blocks import stage_read
+from .stored_blocks import stage_read
 
 DEFAULT_NAME = "reparsed"
 PARSER = (guard, judge, quoting, rating_dictionary, reply_schema)
@@ -46,36 +46,8 @@ ENDS: Mapping[str, FinishReason] = {
 """How a reply ended, by its status; the parser needs it in addition to the text."""
 
 
-@dataclass(kw_only=True)
-class Changes:
-    """How many critiques are read differently than before."""
-
-    read: int = 0
-    kept: int = 0
-    unscored_to_scored: int = 0
-    scored_to_unscored: int = 0
-    ratings_changed: int = 0
-    statuses: Counter[str] = field(default_factory=Counter[str])
-
-    def add(self, before: Critique, after: Critique) -> None:
-        """Count one that was read again."""
-        self.read += 1
-        self.statuses[after.status] += 1
-        was, is_now = before.status == SCORED, after.status == SCORED
-        self.unscored_to_scored += is_now and not was
-        self.scored_to_unscored += was and not is_now
-        self.ratings_changed += was and is_now and _ratings(before) != _ratings(after)
-
-    def as_json(self) -> dict[str, Json]:
-        """Return the counts."""
-        return {
-            "read": self.read,
-            "kept": self.kept,
-            "unscored_to_scored": self.unscored_to_scored,
-            "scored_to_unscored": self.scored_to_unscored,
-            "ratings_changed": self.ratings_changed,
-            "statuses": dict(self.statuses.most_common()),
-        }
+COUNTED = ("read", "kept", "unscored_to_scored", "scored_to_unscored", "ratings_changed")
+"""How critiques may be read now: again, unchanged, or differently than before."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -111,22 +83,24 @@ class Reparsing:
         """Add all critiques to a draft; return how many are read differently."""
         frame = self.run.scan("prompts").collect(engine="in-memory")
         prompts = {prompt.prompt_id: prompt for prompt in frame_rows(Prompt, frame)}
-        changes = Changes()
+        changes, statuses = Counter(dict.fromkeys(COUNTED, 0)), Counter[str]()
         for parts in _batches(self.parts):
             stored = self.run.scan_parts("critiques", parts).collect(engine="in-memory")
             answers = self._answers(stored)
             shown = {row: answers[of] for row, of in stored["critique_id", "candidate_id"].rows()}
-            rows = [
-                self._read_again(
-                    critique,
-                    prompts[critique.prompt_id],
-                    shown[critique.same_as or critique.critique_id],
-                    changes,
-                )
-                for critique in frame_rows(Critique, stored)
-            ]
+            rows = list[Critique]()
+            for critique in frame_rows(Critique, stored):
+                if critique.critic not in self.judges or not critique.attempts:
+                    changes["kept"] += 1
+                    rows.append(critique)
+                    continue
+                answer = shown[critique.same_as or critique.critique_id]
+                again = self._read_again(critique, prompts[critique.prompt_id], answer)
+                changes.update(_change(critique, again))
+                statuses[again.status] += 1
+                rows.append(again)
             draft.add("critiques", rows)
-        return changes.as_json()
+        return {**changes, "statuses": dict(statuses.most_common())}
 
     def _answers(self, critiques: pl.DataFrame) -> Mapping[str, str]:
         """Return the texts that critiques are about, by candidate."""
@@ -138,12 +112,7 @@ class Reparsing:
         texts = pl.concat(found).select("candidate_id", "text").collect(engine="in-memory")
         return dict(texts.iter_rows())
 
-    def _read_again(
-        self, critique: Critique, prompt: Prompt, answer: str, changes: Changes
-    ) -> Critique:
-        if critique.critic not in self.judges or not critique.attempts:
-            changes.kept += 1
-            return critique
+    def _read_again(self, critique: Critique, prompt: Prompt, answer: str) -> Critique:
         finish = ENDS.get(critique.status, "stop")
         asked = critique.same_as or critique.critique_id
         key = BARE
@@ -151,9 +120,17 @@ class Reparsing:
             key = GuardKey.of(self.seed, asked, by_schema=is_object(critique.text))
         (reading,) = self.critic.ask(prompt, answer, key).read(critique.text, finish)
         verified = tuple(aspect for aspect in critique.aspects if aspect.name == VERIFIED)
-        again = replace(critique, status=reading.status, aspects=reading.value + verified)
-        changes.add(critique, again)
-        return again
+        return replace(critique, status=reading.status, aspects=reading.value + verified)
+
+
+def _change(before: Critique, after: Critique) -> Iterator[str]:
+    """Yield how a critique is read differently."""
+    yield "read"
+    was, is_now = before.status == SCORED, after.status == SCORED
+    if was != is_now:
+        yield "unscored_to_scored" if is_now else "scored_to_unscored"
+    elif was and _ratings(before) != _ratings(after):
+        yield "ratings_changed"
 
 
 def reparse(run: RunReader, name: str | None = None) -> Told:

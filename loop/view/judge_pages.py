@@ -7,17 +7,15 @@ next item by a redirect, so that reloading a page judges nothing twice.
 from collections.abc import Callable, Mapping
 from contextlib import closing
 from dataclasses import dataclass
-from pathlib import Path
 from urllib.parse import parse_qsl
 
-from markupsafe import Markup
 from starlette.concurrency import run_in_threadpool
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 from starlette.routing import Route
 
-from ...stores.annotation_ledger import LEDGER, has_ledger
+from ...stores.annotation_ledger import has_ledger
 from ...stores.lake import RunReader
 from ...stores.lock import LockedError
 from ..data.assignments import Overlap
@@ -48,7 +46,6 @@ class JudgePages:
             Route("/runs/{run}/judge", self.choose),
             Route("/runs/{run}/judge/item", self.item),
             Route("/runs/{run}/judge/item", self.act, methods=["POST"]),
-            Route("/runs/{run}/judge/live", self.live),
             Route("/runs/{run}/judge/commit", self.commit, methods=["POST"]),
         ]
 
@@ -69,17 +66,6 @@ class JudgePages:
         """Show the item that the person holds, or how to begin."""
         asked = dict(request.query_params)
         return self._answered(request, lambda run: self._item(run, asked))
-
-    def live(self, request: Request) -> Response:
-        """Return the changed parts of progress and agreement."""
-        asked = dict(request.query_params)
-
-        def draw(run: RunReader) -> Response:
-            name = f"judge {run.folder.name} {address(**_chosen(asked))}"
-            version = _version(run.folder)
-            return self.viewing.answer_live(request, name, version, lambda: self._now(run, asked))
-
-        return self._answered(request, draw)
 
     async def act(self, request: Request) -> Response:
         """Judge, skip, take back or begin; then lead to the item that is held now."""
@@ -102,11 +88,12 @@ class JudgePages:
         return page
 
     def _item(self, run: RunReader, asked: Form) -> Response:
-        card, rubric = None, {}
+        card, rubric, said = None, {}, list[str]()
         if has_ledger(run.folder):
             with closing(_session(run, asked)) as session:
                 held = session.held_card()
                 card, rubric = (None if held is None else held[0]), session.rubric
+                said = [session.progress().sentence, session.agreement().sentence]
         return self._page(
             "judge_item.html",
             run=run.folder.name,
@@ -115,16 +102,8 @@ class JudgePages:
             rubric=rubric,
             rating=RATING,
             done=asked.get("done", ""),
-            version=_version(run.folder),
-            now=self._now(run, asked),
+            said=said,
         )
-
-    def _now(self, run: RunReader, asked: Form) -> Markup:
-        progress = agreement = ""
-        if has_ledger(run.folder):
-            with closing(_session(run, asked)) as session:
-                progress, agreement = session.progress().sentence, session.agreement().sentence
-        return self.viewing.draw("judge_now.html", progress=progress, agreement=agreement)
 
 
 def _session(run: RunReader, asked: Form) -> AnnotationSession:
@@ -247,10 +226,3 @@ async def _form(request: Request) -> Form:
         if len(body) > LONGEST:
             raise HTTPException(413, f"a form has at most {LONGEST:,} bytes")
     return dict(parse_qsl(body.decode(errors="replace"), keep_blank_values=True))
-
-
-def _version(folder: Path) -> str:
-    """Return a version that changes with each judgment."""
-    found = [folder / name for name in (LEDGER, f"{LEDGER}-wal")]
-    told = [path.stat() for path in found if path.exists()]
-    return "-".join(f"{stat.st_size}.{stat.st_mtime_ns}" for stat in told) or "none"

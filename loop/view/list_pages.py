@@ -4,25 +4,19 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, get_args
 
-import polars as pl
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from ...stores.index import SEARCHED, Index, index_folder, is_there, part_key
 from ...stores.lake import RunReader
 from ...stores.records import CandidateKind
 from ..data.judged_candidates import critique_place
-from ..data.splits import HELD_OUT
-from ..lake.query.duckdb_rows import among, literal
-from ..lake.query.figures import shown_split
+from ..lake.query.duckdb_rows import among
 from ..lake.query.filters import TABLES
-from ..lake.query.tables import FEW, ListError, check, rows, words
-from ..lake.search.text_search import TextSearch, matches
-from ..lake.trace.diff import DiffRequest, diff
+from ..lake.query.tables import FEW, check, rows, words
 from ..lake.trace.word_diff import Span, word_diff
 from .drawing import address
-from .page_query import Flip, How, PageQuery, page_query
+from .page_query import PageQuery, page_query
 from .viewing import Viewing
 
 SHOWN: Mapping[str, Sequence[str]] = {
@@ -47,8 +41,6 @@ SORTS: Mapping[str, Sequence[str]] = {
 WORDS = ("task", "family", "split", "aspect", "rule")
 """The filters whose values a page suggests."""
 PAGE = 25
-MATCHES = 200
-"""At most so many matches of the search index are looked at."""
 LOOKED_AT, SUGGESTED = 50_000, 300
 """Values are looked for in so many rows; at most so many are suggested."""
 CUT = 400
@@ -93,8 +85,6 @@ class ListPages:
             sorts=SORTS.get(table, ()),
             kinds=get_args(CandidateKind),
             choices=self._choices(run),
-            indexed=is_there(index_folder(self.viewing.lake)),
-            behind=self._unindexed(run, table) if asked.how is not How.CONTAINS else 0,
             rows=_completed(run, table, shown),
             first=address(*here, **asked.given),
             following=address(*here, **asked.given, start=start) if more else None,
@@ -109,52 +99,17 @@ class ListPages:
                 asked.sort.removeprefix("-"),
                 [column.removeprefix("-") for column in SORTS.get(table, ())],
             )
-        filters, where, order = asked.filters, list[str](), None
-        if asked.flip is not None:
-            where.append(among("prompt_id", _flipped(run, asked)))
-        if asked.how is not How.CONTAINS and "text" in filters:
-            ids = self._matching(run, table, asked)
-            key = TABLES[table].key
-            filters = {name: value for name, value in filters.items() if name != "text"}
-            where.append(among(key, ids))
-            order = f"list_position({literal(ids)}, {key})"
         frame = rows(
             run,
             table,
-            filters,
+            asked.filters,
             iteration=asked.iteration if table != "prompts" else None,
             columns=SHOWN[table],
             sort=asked.sort,
             limit=PAGE + 1,
             start=asked.start,
-            where=where,
-            order=order,
         )
         return frame.collect().to_dicts()
-
-    def _matching(self, run: RunReader, table: str, asked: PageQuery) -> list[str]:
-        """Return the ids of the best matches of the search index, best first.
-
-        Raises:
-            ListError: if the index lacks such rows, or another order is requested.
-        """
-        check("list that the search index has", table, SEARCHED)
-        if asked.sort is not None:
-            raise ListError("matches of the search index come best first: leave out the sorting")
-        search = TextSearch(
-            text=str(asked.filters["text"]),
-            table=table,
-            run=run.folder.name,
-            iteration=None if table == "prompts" else asked.iteration,
-            limit=MATCHES,
-        )
-        return matches(Index(index_folder(self.viewing.lake)), search)["id"].to_list()
-
-    def _unindexed(self, run: RunReader, table: str) -> int:
-        """Return how many rows of a list the search index does not have yet."""
-        indexed = Index(index_folder(self.viewing.lake)).indexed()
-        parts = run.journal.parts(table=table)
-        return sum(p.rows for p in parts if p.rows and part_key(run.folder.name, p) not in indexed)
 
     def _choices(self, run: RunReader) -> Mapping[str, Sequence[str]]:
         """Return the values that filters can have, looked up again when the run has changed."""
@@ -169,17 +124,6 @@ def _suggested(run: RunReader) -> dict[str, list[str]]:
     known = {name: words(run, "pairs", name, LOOKED_AT)[:SUGGESTED] for name in WORDS}
     numbers = sorted({stage.iteration for stage in run.journal.stages()})
     return {**known, "iteration": [str(number) for number in numbers]}
-
-
-def _flipped(run: RunReader, asked: PageQuery) -> list[str]:
-    """Return the prompts whose answers got worse, or better, by the figure that decides."""
-    split = shown_split(run) or HELD_OUT
-    wanted = DiffRequest(before=asked.before, after=asked.after, benchmark=split)
-    changes = diff(run, wanted).changes
-    if not changes.height:
-        return []
-    way = pl.col("change") < 0 if asked.flip is Flip.LOST else pl.col("change") > 0
-    return changes.filter(way)["prompt_id"].unique().to_list()
 
 
 def _completed(run: RunReader, table: str, shown: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:

@@ -3,50 +3,22 @@
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from enum import StrEnum
-from typing import TypeVar
 
 from ..lake.query.filters import RowTable
 from ..lake.query.tables import ListError
 
 NUMBER = re.compile(r"-?[0-9]{1,9}")
-T = TypeVar("T", bound=StrEnum)
-
-
-class How(StrEnum):
-    """How a text is looked for."""
-
-    CONTAINS = "contains"
-    WORDS = "words"
-
-
-class Flip(StrEnum):
-    """How a prompt's answers changed between two iterations."""
-
-    LOST = "lost"
-    GAINED = "gained"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PageQuery:
-    """The query of an address. `given` has its fields as they are written there.
-
-    `flip` chooses prompts by their change from iteration `before` to iteration `after`.
-    """
+    """The query of an address. `given` has its fields as they are written there."""
 
     filters: Mapping[str, str | float] = field(default_factory=dict[str, str | float])
     iteration: int | None = None
-    how: How = How.CONTAINS
-    flip: Flip | None = None
-    before: int | None = None
-    after: int | None = None
     sort: str | None = None
     start: int = 0
     given: Mapping[str, str] = field(default_factory=dict[str, str])
-
-
-OTHERS = frozenset({"iteration", "how", "flip", "before", "after", "sort"})
-"""The fields that do not filter; `start` is the first row of a page."""
 
 
 def page_query(query: Mapping[str, str], table: RowTable) -> PageQuery:
@@ -55,7 +27,7 @@ def page_query(query: Mapping[str, str], table: RowTable) -> PageQuery:
     Raises:
         ListError: if a value is not of the right type.
     """
-    known = {*OTHERS, *table.filters}
+    known = {"iteration", "sort", *table.filters}
     given = {name: query[name].strip() for name in sorted(known & {*query})}
     given = {name: value for name, value in given.items() if value}
     return PageQuery(
@@ -65,10 +37,6 @@ def page_query(query: Mapping[str, str], table: RowTable) -> PageQuery:
             if name in given
         },
         iteration=number("iteration", given.get("iteration")),
-        how=_one_of(How, "how", given.get("how")) or How.CONTAINS,
-        flip=_one_of(Flip, "flip", given.get("flip")),
-        before=number("before", given.get("before")),
-        after=number("after", given.get("after")),
         sort=given.get("sort"),
         start=max(number("start", query.get("start")) or 0, 0),
         given=given,
@@ -87,16 +55,6 @@ def _value(name: str, kind: type, text: str) -> str | float:
         return float(text)
     except ValueError:
         raise ListError(f"{name} {text!r} is not a number") from None
-
-
-def _one_of(kind: type[T], name: str, text: str | None) -> T | None:
-    if text is None:
-        return None
-    try:
-        return kind(text)
-    except ValueError:
-        known = ", ".join(kind)
-        raise ListError(f"{name} {text!r} is not one of: {known}") from None
 
 
 def number(name: str, text: str | None) -> int | None:

@@ -2,16 +2,18 @@
 
 from dataclasses import dataclass
 
+from markupsafe import Markup
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 from starlette.routing import Route
 
 from ...stores.lake import RunReader
-from ..lake.trace.find_row import Found, NoSuchIdError, find
+from ..lake.trace.find_row import Found, find
+from ..lake.trace.html_page import sections_html
 from ..lake.trace.story import prompt_story
+from ..lake.trace.story_page import story_page
 from .drawing import address
 from .page_query import number
-from .prompt_sheet import PromptSheet, prompt_sheet
 from .viewing import Viewing
 
 
@@ -30,13 +32,20 @@ class PromptPages:
 
     def one(self, request: Request) -> Response:
         """Show a prompt with its candidates, in one iteration."""
-        identity = request.path_params["prompt"]
+        prompt = request.path_params["prompt"]
+        wanted = number("iteration", request.query_params.get("iteration"))
         with self.viewing.run(request) as run:
-            sheet = sheet_of(
-                run, identity, number("iteration", request.query_params.get("iteration"))
-            )
-            name = run.folder.name
-        return self.viewing.page("prompt.html", run=name, sheet=sheet)
+            story = prompt_story(run, Found(kind="prompt", id=prompt, prompt_id=prompt))
+        iteration = story.asked_iteration if wanted is None else wanted
+        return self.viewing.page(
+            "prompt.html",
+            run=story.run,
+            prompt=prompt,
+            iterations=story.iterations,
+            iteration=iteration,
+            # Escaped already.
+            page=Markup(sections_html(story_page(story, iteration))),  # noqa: S704
+        )
 
     def row(self, request: Request) -> Response:
         """Lead to the place of a row on its prompt's page, or of a checkpoint on its run's."""
@@ -45,30 +54,11 @@ class PromptPages:
             return RedirectResponse(_place(run, found), 303)
 
 
-def sheet_of(run: RunReader, prompt_id: str, iteration: int | None) -> PromptSheet:
-    """Return a prompt's page.
-
-    Raises:
-        NoSuchIdError: if the run lacks the prompt.
-    """
-    about = Found(kind="prompt", id=prompt_id, prompt_id=prompt_id)
-    if not _has(run, prompt_id):
-        raise NoSuchIdError(f"prompt {prompt_id!r} is not in run {run.folder.name}")
-    return prompt_sheet(prompt_story(run, about), iteration)
-
-
-def _has(run: RunReader, prompt_id: str) -> bool:
-    (frame,) = run.about(prompt_id, ["prompts"])
-    return bool(frame.select("prompt_id").head(1).collect().height)
-
-
 def _place(run: RunReader, found: Found) -> str:
     name = run.folder.name
     if found.prompt_id is None:
         return f"{address('runs', name)}#{found.id}"
-    place = address("runs", name, "prompts", found.prompt_id)
     if found.kind == "prompt":
-        return place
-    sheet = prompt_sheet(prompt_story(run, found), None)
-    page = address("runs", name, "prompts", found.prompt_id, iteration=sheet.iteration)
-    return f"{page}#{found.id}"
+        return address("runs", name, "prompts", found.prompt_id)
+    iteration = prompt_story(run, found).asked_iteration
+    return f"{address('runs', name, 'prompts', found.prompt_id, iteration=iteration)}#{found.id}"

@@ -13,7 +13,6 @@ from starlette.routing import Mount
 from starlette.staticfiles import StaticFiles
 
 from ...stores.annotation_ledger import LedgerError
-from ...stores.index import IndexUnusableError
 from ...stores.journal_file import DamagedJournalError
 from ...stores.journal_reader import JournalError
 from ...stores.lake import RunNameError
@@ -40,7 +39,6 @@ WRONG = (
     DiffError,
     NotMeasuredError,
     InputError,
-    IndexUnusableError,
     LedgerError,
 )
 UNREADABLE = (JournalError, DamagedJournalError, DamagedError)

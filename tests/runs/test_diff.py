@@ -9,7 +9,6 @@ from typer.testing import CliRunner
 
 from lpfloop.loop.cli.app import app
 from lpfloop.loop.lake.query.measured_change import measured_change
-from lpfloop.loop.lake.statistics.mcnemar import mcnemar
 from lpfloop.stores.records import Prompt
 
 
@@ -46,10 +45,8 @@ def test_flips_are_counted_and_tested(call):
     assert (accuracy["better"], accuracy["worse"]) == (3, 1)
     assert isclose(accuracy["difference"], 1 / 3)
     assert accuracy["low"] < 1 / 3 < accuracy["high"] <= 1
-    assert accuracy["p_value"] == 0.625
     length = next(row for row in found["summary"] if row["metric"] == "mean_length")
     assert length["difference"] == 1
-    assert length["p_value"] is None
 
 
 def test_changed_prompts_are_listed(call):
@@ -84,18 +81,6 @@ def test_refusals(call, subtests):
 
 
 # statistics
-
-
-def test_mcnemar_is_exact():
-    for better, worse, p in [
-        (0, 0, 1.0),
-        (1, 0, 1.0),
-        (5, 0, 0.0625),
-        (3, 1, 0.625),
-        (10, 2, 158 / 4096),
-    ]:
-        assert isclose(mcnemar(better, worse), p)
-        assert mcnemar(better, worse) == mcnemar(worse, better)
 
 
 def test_interval_covers_the_normal_one():

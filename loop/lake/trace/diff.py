@@ -20,7 +20,6 @@ from ..query.measured_change import measured_change
 from ..query.policy_figures import APPROVAL, measured_on, metrics_of, value_rows
 from ..query.run_verdicts import verdicts_of
 from ..query.runs import open_run
-from ..statistics.mcnemar import mcnemar
 from .diff_page import Diff
 
 
@@ -68,17 +67,7 @@ def diff(run: RunReader, wanted: DiffRequest, other: RunReader | None = None) ->
     metrics = _listed(paired, wanted)
     changed = changes(paired, metrics)
     shown = metrics if wanted.by == "family" or wanted.metric is not None else None
-    on_both = (
-        {}
-        if other is not run or wanted.benchmark not in (DEV, HELD_OUT)
-        else {
-            (row.scope, row.name): row
-            # M_0 may be the best, too; its verdict as the first is the one that other commands
-            # show.
-            for row in reversed(verdicts_of(run, after.iteration, wanted.benchmark))
-            if row.other_iteration == before.iteration
-        }
-    )
+    on_both = _verdicts(after, before, wanted.benchmark) if other in (None, run) else {}
     return Diff(
         before=str(before),
         after=str(after),
@@ -86,6 +75,18 @@ def diff(run: RunReader, wanted: DiffRequest, other: RunReader | None = None) ->
         summary=summary(paired, shown, wanted.by, on_both),
         changes=_with_answers(before, after, changed) if wanted.answers else changed,
     )
+
+
+def _verdicts(after: Side, before: Side, benchmark: str) -> Mapping[tuple[str, str], PolicyVerdict]:
+    """Return the run's own verdicts on the two models, by scope and name."""
+    if benchmark not in (DEV, HELD_OUT):
+        return {}
+    return {
+        (row.scope, row.name): row
+        # M_0 may be the best, too; its verdict as the first is the one that other commands show.
+        for row in reversed(verdicts_of(after.run, after.iteration, benchmark))
+        if row.other_iteration == before.iteration
+    }
 
 
 def _listed(paired: pl.DataFrame, wanted: DiffRequest) -> list[str]:
@@ -220,14 +221,9 @@ def summary(
 def _change(
     metric: str, rows: Sequence[tuple[float, float, str]], verdict: PolicyVerdict | None
 ) -> dict[str, Json]:
-    """Return how the prompts of one group changed.
-
-    The p-value is from McNemar's exact test; None if values other than 0 and 1 occur, or if prompts
-    depend on one another.
-    """
+    """Return how the prompts of one group changed."""
     before, after, clusters = (list(column) for column in zip(*rows, strict=True))
     found = measured_change(metric, before, after, clusters, verdict)
-    binary = {*before, *after} <= {0.0, 1.0} and len(set(clusters)) == len(clusters)
     return {
         "n": found.n,
         "before": fmean(before),
@@ -238,7 +234,6 @@ def _change(
         "level": found.level,
         "better": found.better,
         "worse": found.worse,
-        "p_value": mcnemar(found.better, found.worse) if binary else None,
     }
 
 

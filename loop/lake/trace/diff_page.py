@@ -67,8 +67,7 @@ class Diff:
 def _summary_section(summary: pl.DataFrame) -> PageSection:
     """Return the table of changes: of figures, or of their parts if figures are missing."""
     group = "family" if "family" in summary.columns else "task"
-    columns = [group, "metric", "n", "before", "after", "change", "bounds", "up/down"]
-    tested = summary["p_value"].null_count() < summary.height
+    columns = (group, "metric", "n", "before", "after", "change", "bounds", "up/down")
     parts = pl.col("metric").is_in(COUNTS) | pl.col("metric").str.starts_with(RATING)
     shown = summary.filter(~parts)
     left_out = sorted(set(summary["metric"]) - set(shown["metric"]))
@@ -82,7 +81,6 @@ def _summary_section(summary: pl.DataFrame) -> PageSection:
             told_difference(row["metric"], row["difference"]),
             told_bounds(row["metric"], row["low"], row["high"]),
             f"{row['better']}/{row['worse']}",
-            *(("" if row["p_value"] is None else f"{row['p_value']:.2g}",) if tested else ()),
         )
         for row in (shown if shown.height else summary).iter_rows(named=True)
     ]
@@ -91,7 +89,7 @@ def _summary_section(summary: pl.DataFrame) -> PageSection:
     sure = [f"each bound errs in at most {' or '.join(sorted(levels))} of comparisons"]
     return PageSection(
         heading="",
-        grid=Grid(columns=(*columns, *(["p"] if tested else [])), rows=tuple(rows)),
+        grid=Grid(columns=columns, rows=tuple(rows)),
         lines=(*(sure if levels else ()), *(told if left_out and shown.height else ())),
     )
 

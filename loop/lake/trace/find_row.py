@@ -5,6 +5,8 @@ be called by its place in the run: `M_2`, `latest`, `best` (`model_names`).
 """
 
 import re
+from collections.abc import Generator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -44,7 +46,6 @@ COLUMNS: dict[Kind, tuple[str, str]] = {
     "checkpoint": ("checkpoints", "checkpoint_id"),
 }
 """The table and column of the ids of each kind."""
-
 PREFIXES: dict[str, Kind] = {
     "cand-": "candidate",
     "crit-": "critique",
@@ -84,22 +85,25 @@ def find_run(lake: Path, text: str, name: str | None) -> tuple[RunReader, Found]
     called = model_name(text)
     if called is not None and not (name and called.run):
         run = open_with_models(lake, called.run or name)
-        try:
+        with _closed_on_error(run):
             return run, find(run, called.which)
-        except BaseException:
-            run.close()
-            raise
     for candidate in [name] if name else reversed(run_names(lake)):
         run = open_run(lake, candidate)
-        try:
+        with _closed_on_error(run):
             found = lookup(run, text)
-        except BaseException:
-            run.close()
-            raise
         if found is not None:
             return run, found
         run.close()
     raise _unknown(text, f"run {name}" if name else f"any run of {lake}")
+
+
+@contextmanager
+def _closed_on_error(run: RunReader) -> Generator[None]:
+    try:
+        yield
+    except BaseException:
+        run.close()
+        raise
 
 
 def find(run: RunReader, text: str) -> Found:
@@ -151,27 +155,21 @@ def _kinds(text: str) -> list[Kind]:
 
 
 def _matches(run: RunReader, kind: Kind, text: str) -> list[Found]:
-    _, column = COLUMNS[kind]
+    table, column = COLUMNS[kind]
+    columns = {column} if kind == "checkpoint" else {column, "prompt_id"}
+    derived = [open_derived(run.folder, name) for name in derived_names(run.folder)]
     prompt = pl.lit(None, pl.String) if kind == "checkpoint" else pl.col("prompt_id")
     named = [
         frame.select(pl.col(column).alias("id"), prompt.alias("prompt")).filter(
             pl.col("id").str.starts_with(text)
         )
-        for frame in _tables(run, kind)
+        for frame in (
+            run.scan(table, columns=columns),
+            *(one.scan(table) for one in derived if table in one.tables),
+        )
     ]
     rows = pl.concat(pl.collect_all(named)).unique(maintain_order=True)
     return [Found(kind=kind, id=identity, prompt_id=about) for identity, about in rows.iter_rows()]
-
-
-def _tables(run: RunReader, kind: Kind) -> list[pl.LazyFrame]:
-    """Return the ids in a table that the run made, and in its derived tables."""
-    table, column = COLUMNS[kind]
-    columns = {column} if kind == "checkpoint" else {column, "prompt_id"}
-    derived = [open_derived(run.folder, name) for name in derived_names(run.folder)]
-    return [
-        run.scan(table, columns=columns),
-        *(one.scan(table) for one in derived if table in one.tables),
-    ]
 
 
 def _unknown(text: str, where: str) -> NoSuchIdError:

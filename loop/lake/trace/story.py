@@ -1,9 +1,8 @@
-"""All rows on one prompt, which `lpfloop show` presents."""
+"""All rows on one prompt, which `lpfloop show` and the viewer present."""
 
 import json
-from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from itertools import groupby
+from typing import Any
 
 import polars as pl
 
@@ -29,7 +28,7 @@ from ....stores.records import (
 from ....stores.schemas import TABLES, R, Row
 from ...data.judged_candidates import Deciding
 from ..query.model_names import checkpoints
-from .find_row import Found, NoSuchIdError
+from .find_row import COLUMNS, Found, NoSuchIdError
 
 MADE_OF_A_PROMPT: tuple[type[Row], ...] = (
     Candidate,
@@ -84,53 +83,62 @@ class Story:
     unpaired_answers: list[UnpairedAnswer] = field(default_factory=list[UnpairedAnswer])
     deciding: Deciding = field(default_factory=Deciding)
 
+    @property
+    def iterations(self) -> list[int]:
+        """The iterations that have rows on the prompt."""
+        return sorted({row.iteration for row in (*self.candidates, *self.yields)})
+
+    @property
+    def asked_iteration(self) -> int | None:
+        """The iteration of the requested row; of the prompt itself, the last one."""
+        table, column = COLUMNS[self.asked.kind]
+        rows: list[Any] = [] if table == TABLES[Prompt] else getattr(self, table)
+        found = [row.iteration for row in rows if getattr(row, column) == self.asked.id]
+        return next(iter(found), max(self.iterations, default=None))
+
 
 def prompt_story(run: RunReader, asked: Found, iteration: int | None = None) -> Story:
-    """Return the story of the prompt that `asked` is about, of all iterations or of one."""
+    """Return the story of the prompt that `asked` is about, of all iterations or of one.
+
+    Raises:
+        NoSuchIdError: if the run has no such prompt.
+    """
     about = asked.prompt_id
-    if about is None:
-        raise NoSuchIdError(f"{asked.kind} {asked.id} does not belong to a prompt")
-    made = [TABLES[row_type] for row_type in MADE_OF_A_PROMPT]
+    tables = [TABLES[row_type] for row_type in MADE_OF_A_PROMPT]
     frames = [
-        *run.about(about, [TABLES[Prompt]]),
-        *run.about(about, made, iteration=iteration),
+        *run.about(about or "", [TABLES[Prompt]]),
+        *run.about(about or "", tables, iteration=iteration),
     ]
-    found = dict(zip((Prompt, *MADE_OF_A_PROMPT), pl.collect_all(frames), strict=True))
-
-    def rows(row_type: type[R]) -> list[R]:
-        return frame_rows(row_type, found[row_type])
-
+    prompts, *found = pl.collect_all(frames)
+    if about is None or not prompts.height:
+        raise NoSuchIdError(
+            f"{asked.kind} {asked.id!r} is about no prompt of run {run.folder.name}"
+        )
+    rows: dict[str, Any] = {
+        table: frame_rows(row_type, frame)
+        for table, row_type, frame in zip(tables, MADE_OF_A_PROMPT, found, strict=True)
+    }
     return Story(
         run=run.folder.name,
         asked=asked,
-        prompt=rows(Prompt)[0],
-        candidates=rows(Candidate),
-        critiques=rows(Critique),
-        rewards=rows(Reward),
-        preferences=rows(Preference),
-        grades=rows(Grade),
-        breakdowns=rows(Breakdown),
-        claims=rows(Claim),
-        pairs=rows(Pair),
-        demonstrations=rows(Demonstration),
-        unpaired_answers=rows(UnpairedAnswer),
-        yields=rows(PairingOutcome),
-        scores=rows(Score),
+        prompt=frame_rows(Prompt, prompts)[0],
+        **rows,
         checkpoints=checkpoints(run),
-        derived=[_derived(run, name, asked, iteration) for name in derived_names(run.folder)],
+        derived=[_derived(run, name, about, iteration) for name in derived_names(run.folder)],
         deciding=Deciding.of(json.loads(run.journal.meta("config") or "{}")),
     )
 
 
-def _derived(run: RunReader, name: str, asked: Found, iteration: int | None) -> DerivedRows:
+def _derived(run: RunReader, name: str, about: str, iteration: int | None) -> DerivedRows:
     derived = open_derived(run.folder, name)
 
     def rows(row_type: type[R]) -> list[R]:
-        table = TABLES[row_type]
-        if table not in derived.tables:
+        if TABLES[row_type] not in derived.tables:
             return []
-        found = frame_rows(row_type, _about(derived.scan(table), asked.prompt_id))
-        return [row for row in found if iteration in (None, getattr(row, "iteration", None))]
+        found = derived.scan(TABLES[row_type]).filter(pl.col("prompt_id") == about)
+        if iteration is not None:
+            found = found.filter(pl.col("iteration") == iteration)
+        return frame_rows(row_type, found.collect())
 
     return DerivedRows(
         name=name,
@@ -138,23 +146,3 @@ def _derived(run: RunReader, name: str, asked: Found, iteration: int | None) -> 
         demonstrations=rows(Demonstration),
         unpaired_answers=rows(UnpairedAnswer),
     )
-
-
-def _about(rows: pl.LazyFrame, prompt_id: str | None) -> pl.DataFrame:
-    """Return the rows about a prompt, without reading other rows' texts.
-
-    Each iteration's are adjacent, also in a table that is not sorted by prompt.
-    """
-    found = (
-        rows.select("prompt_id").with_row_index("place").filter(pl.col("prompt_id") == prompt_id)
-    )
-    places = found.select("place").collect()["place"].to_list()
-    parts = [rows.slice(first, count) for first, count in _stretches(places)]
-    return pl.concat(pl.collect_all(parts)) if parts else rows.head(0).collect()
-
-
-def _stretches(places: Sequence[int]) -> Iterator[tuple[int, int]]:
-    """Yield stretches of consecutive numbers: the first, and how many."""
-    for _, group in groupby(enumerate(places), key=lambda pair: pair[1] - pair[0]):
-        numbers = [place for _, place in group]
-        yield numbers[0], len(numbers)

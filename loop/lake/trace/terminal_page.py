@@ -15,7 +15,7 @@ from rich.text import Text
 from ...data.sanitize import one_line, visible
 from ...data.text_wrap import tell
 from ..query.row_table import print_columns, text_columns
-from .page import Box, Page, PageSection
+from .page import Box, Page, Remark
 from .word_diff import AROUND, STYLES, Span
 
 WIDE = 110
@@ -23,6 +23,7 @@ WIDE = 110
 TITLE = 200
 MARK = "▶ "
 TEXT, SAID = "  ", "  │ "
+BARS = {-1: "▁", 0: "▅", 1: "█", None: "?"}
 
 
 def print_page(page: Page, console: Console | None = None) -> None:
@@ -32,9 +33,15 @@ def print_page(page: Page, console: Console | None = None) -> None:
     for section in page.sections:
         if section.heading:
             console.print(Text(f"\n{one_line(section.heading, limit=TITLE)}", style="bold"))
-        for drawn in _section(section, console.width):
-            console.print(drawn, soft_wrap=not isinstance(drawn, Table))
-        _print_rest(section, console)
+        for box in section.boxes:
+            for drawn in _box(box, console.width):
+                console.print(drawn, soft_wrap=not isinstance(drawn, Table))
+        grid = section.grid
+        if grid is not None and grid.rows:
+            rows = [[one_line(cell, limit=TITLE) for cell in row] for row in grid.rows]
+            print_columns(console, text_columns(grid.columns, rows, left=grid.names))
+        for line in section.lines:
+            tell(console, visible(line))
 
 
 def page_text(page: Page, width: int = 100) -> str:
@@ -45,49 +52,39 @@ def page_text(page: Page, width: int = 100) -> str:
     return captured.get()
 
 
-def _section(section: PageSection, width: int) -> Iterator[RenderableType]:
-    for box in section.boxes:
-        yield from _box(box, width)
-
-
-def _print_rest(section: PageSection, console: Console) -> None:
-    """Print a section's table and its lines."""
-    grid = section.grid
-    if grid is not None and grid.rows:
-        rows = [[one_line(cell, limit=TITLE) for cell in row] for row in grid.rows]
-        print_columns(console, text_columns(grid.columns, rows, left=grid.names))
-    for line in section.lines:
-        tell(console, visible(line))
-
-
 def _box(box: Box, width: int) -> Iterator[RenderableType]:
-    yield _heading(box, width)
-    if width >= WIDE and box.beside:
-        said = [Text(visible(line), style="dim") for line in box.beside]
+    title = (MARK if box.marked else "") + one_line(box.title, limit=TITLE)
+    line = ("━" if box.marked else "─") * max(3, width - cell_len(title) - 1)
+    yield Text(f"{title} {line}", style="bold yellow" if box.marked else "bold")
+    said = [line for remark in box.beside for line in _remark(remark)]
+    if width >= WIDE and said:
         beside = Table.grid(expand=True, padding=(0, 2, 0, 0))
         beside.add_column(ratio=1)
         beside.add_column(ratio=1)
-        beside.add_row(_spans(box.text, TEXT), Group(*said))
+        beside.add_row(
+            _spans(box.text), Group(*(Text(visible(line), style="dim") for line in said))
+        )
         yield beside
     else:
-        yield _spans(box.text, TEXT)
-        yield from (Text(_indented(line, SAID), style="dim") for line in box.beside)
+        yield _spans(box.text)
+        yield from (Text(_indented(line, SAID), style="dim") for line in said)
     yield from (Text(f"→ {visible(line)}") for line in box.below)
 
 
-def _heading(box: Box, width: int) -> Text:
-    """Return a title followed by a line; the title of the requested row is marked."""
-    title = (MARK if box.marked else "") + one_line(box.title, limit=TITLE)
-    line = ("━" if box.marked else "─") * max(3, width - cell_len(title) - 1)
-    return Text(f"{title} {line}", style="bold yellow" if box.marked else "bold")
+def _remark(remark: Remark) -> list[str]:
+    """Return a judgment's ratings on one line, and its text on the next."""
+    rated = ", ".join(
+        f"{BARS[a.rating]} {a.name} {'unread' if a.rating is None else a.rating}"
+        for a in remark.ratings
+    )
+    return [f"{remark.head}: {rated}" if rated else remark.head, *filter(None, [remark.text])]
 
 
-def _spans(spans: Sequence[Span], indent: str) -> Text:
-    text = Text(indent)
+def _spans(spans: Sequence[Span]) -> Text:
+    text = Text(TEXT)
     for span in spans:
         before, after = AROUND[span.kind]
-        shown = visible(span.text).replace("\n", f"\n{indent}")
-        text.append(f"{before}{shown}{after}", STYLES[span.kind])
+        text.append(f"{before}{_indented(span.text, TEXT)[len(TEXT) :]}{after}", STYLES[span.kind])
     return text
 
 

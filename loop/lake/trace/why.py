@@ -4,23 +4,26 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from statistics import fmean
 
+from ....critics.grading.graded_aspects import BY_NAME, FINE_GRAINED
+from ....critics.status import Status
 from ....stores.frames import rows_frame
 from ....stores.records import (
     SCORED,
     Candidate,
     Critique,
     Demonstration,
+    Grade,
     Order,
     Pair,
     PairingOutcome,
     Preference,
     UnpairedAnswer,
 )
+from ...data.binarize import ALL_PAIRS, BINARISATIONS, OVERALL
 from ...data.judged_candidates import verdicts
 from ...data.pairs import BY_REWARD, EXTREMES, RATED_EXTREMES
 from ...data.row_fields import TRUSTED
 from ...data.training_rows import PREFERRED, made_by
-from .grade_story import UNGRADED, by_grades, why_binarised
 from .story import Story
 
 SHOWN: Mapping[Order, str] = {
@@ -28,12 +31,23 @@ SHOWN: Mapping[Order, str] = {
     "swapped": "in the other order",
     "both": "in both orders",
 }
-UNDECIDED: Mapping[str, str] = {
+LACKING: Mapping[str, str] = {
     "not_compared": "it has no two whole answers to compare",
     "unread": "no annotator's verdict could be read",
     "tied": "its answers are alike, or no annotator preferred either",
 }
 """Why a prompt whose answers were compared lacks a pair, by outcome."""
+UNGRADED: Mapping[str, str] = {
+    "none_rated": "no usable candidate has a score: some of its grades could not be read",
+    "no_negative": "only one candidate has a score, so there is nothing to compare it with",
+    "tied": "all candidates with a score have the same score",
+}
+"""Why a prompt's graded candidates gave no pair, by outcome."""
+_SIDES: Mapping[str, tuple[str, str]] = {
+    "best-vs-worst": ("the best", "as the worst"),
+    ALL_PAIRS: ("the higher", "for the lower one"),
+}
+"""Why a rule on grades chose one completion and rejected another."""
 LOWEST: Mapping[str, str] = {
     EXTREMES: "the lowest rewards first",
     RATED_EXTREMES: "the lowest mean ratings first",
@@ -46,8 +60,8 @@ def why_pair(story: Story, pair: Pair) -> str:
     rule = made_by(pair.rule)
     if rule == PREFERRED:
         return f"rule {pair.rule}; {_decided(story, pair)}"
-    if by_grades(rule):
-        return why_binarised(story, pair)
+    if rule in BINARISATIONS:
+        return _binarised(story, pair, rule)
     worth = pair.chosen_reward, pair.rejected_reward
     if rule == RATED_EXTREMES:
         worth = _mean_rating(story, pair.chosen_id), _mean_rating(story, pair.rejected_id)
@@ -62,6 +76,33 @@ def why_pair(story: Story, pair: Pair) -> str:
         f"rule {pair.rule}, {_rank(story, pair)}, {margin}; chosen for {chosen}; "
         f"rejected, {drawn}, for {rejected}"
     )
+
+
+def _binarised(story: Story, pair: Pair, rule: str) -> str:
+    """Return the rule and the scores of a pair by grades, and the ratings behind them."""
+    aspects = (OVERALL,) if rule == OVERALL else FINE_GRAINED
+
+    def side(identity: str, score: float | None) -> str:
+        mine = (g for g in story.grades if g.candidate_id == identity and g.aspect in aspects)
+        told = ", ".join(map(rated_as, mine)) or "its grades are not in this run"
+        return f"{told}, " + ("no score" if score is None else f"score {score:.3f}")
+
+    better, lesser = _SIDES.get(rule, ("the best", "at random from those with a lower one"))
+    return (
+        f"rule {pair.rule}; chosen for {better} score, {side(pair.chosen_id, pair.chosen_reward)}; "
+        f"rejected {lesser}, {side(pair.rejected_id, pair.rejected_reward)}"
+    )
+
+
+def rated_as(grade: Grade) -> str:
+    """Return a grade's aspect and rating, or why it has none."""
+    if grade.status == Status.NOT_APPLICABLE:
+        return f"{grade.aspect} does not apply"
+    if grade.rating is None or grade.status != SCORED:
+        return f"{grade.aspect} unscored: {grade.status}"
+    scale = BY_NAME.get(grade.aspect)
+    of = "" if scale is None else f" of {scale.best}"
+    return f"{grade.aspect} {grade.rating:g}{of}"
 
 
 def _decided(story: Story, pair: Pair) -> str:
@@ -104,7 +145,7 @@ def critiques_of(story: Story, candidate_id: str) -> list[Critique]:
     return [c for c in story.critiques if c.candidate_id == candidate_id]
 
 
-def judged_in(story: Story, iteration: int) -> list[Candidate]:
+def _judged_in(story: Story, iteration: int) -> list[Candidate]:
     """Return the candidates that could be paired in an iteration."""
     return [c for c in story.candidates if c.iteration == iteration and c.kind != "greedy"]
 
@@ -116,7 +157,7 @@ def _rank(story: Story, row: Pair | Demonstration) -> str:
     elif made_by(row.rule) == RATED_EXTREMES:
         of = "highest mean ratings first"
     else:
-        usable = {c.candidate_id for c in judged_in(story, row.iteration) if c.usable}
+        usable = {c.candidate_id for c in _judged_in(story, row.iteration) if c.usable}
         of = f"{len(usable & _positives(story))} positive, highest rewards first"
     return f"rank {row.rank} ({of})"
 
@@ -139,12 +180,6 @@ def _because(story: Story, candidate_id: str, ratings: Sequence[int], rule: str)
 def _failures(critique: Critique) -> str:
     """Return the aspects that are rated 0 or -1, with their ratings."""
     return ", ".join(f"{a.name} {a.rating}" for a in critique.aspects if a.rating in (0, -1))
-
-
-def _readable(story: Story, candidate_id: str) -> Critique | None:
-    """Return the most informative critique of a candidate: the last one that counts."""
-    found = _decisive(story, candidate_id)
-    return found[-1] if found else None
 
 
 def _decisive(story: Story, candidate_id: str) -> list[Critique]:
@@ -177,9 +212,9 @@ def _positives(story: Story) -> frozenset[str]:
 
 def _lack(story: Story, row: PairingOutcome) -> str:
     """Return the reason why a prompt lacks pairs."""
-    judged = judged_in(story, row.iteration)
+    judged = _judged_in(story, row.iteration)
     usable = [c for c in judged if c.usable]
-    reasons_of_rule = UNGRADED if by_grades(row.rule) else UNDECIDED
+    reasons_of_rule = UNGRADED if made_by(row.rule) in BINARISATIONS else LACKING
     if row.outcome in reasons_of_rule:
         return reasons_of_rule[row.outcome]
     if row.outcome == "no_candidates":
@@ -207,7 +242,7 @@ def _lack_of_critique(story: Story, row: PairingOutcome, usable: Sequence[Candid
         return f"all of {len(usable)} usable candidates that are rated have the same mean rating"
     if row.outcome == "no_negative":
         return f"none of {len(usable)} usable candidates has a rating of 0 or -1"
-    rated = [c for c in (_readable(story, u.candidate_id) for u in usable) if c is not None]
+    rated = [c for u in usable for c in _decisive(story, u.candidate_id)[-1:]]
     if not rated:
         said = [c.status for u in usable for c in critiques_of(story, u.candidate_id)]
         return f"none of {len(usable)} usable candidates has ratings ({_counted(Counter(said))})"

@@ -10,8 +10,8 @@ from lakes import GOOD, HOSTILE, PAIRED, candidate, critique, made, reward
 from lpfloop.loop.data.sanitize import HIDDEN
 from lpfloop.loop.lake.trace.find_row import Found
 from lpfloop.loop.lake.trace.html_page import page_html
-from lpfloop.loop.lake.trace.page import story_page
 from lpfloop.loop.lake.trace.story import Story
+from lpfloop.loop.lake.trace.story_page import story_page
 from lpfloop.loop.lake.trace.terminal_page import page_text
 from lpfloop.loop.lake.trace.why import why_yield
 

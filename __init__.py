@@ -206,7 +206,8 @@ def rebuild_pairs(
         ValueError: if the run, rule or table does not exist, or the rows lack what the rule reads.
     """
     from .loop.lake.derive.derivation_request import DerivationRequest
-    from .loop.library.api_data import derive
+    from .loop.lake.derive.rebuild_pairs import rebuild_pairs
+    from .loop.library.api_runs import reading
 
     wanted = DerivationRequest(
         rule=rule,
@@ -220,7 +221,8 @@ def rebuild_pairs(
         critiques=derived,
         name=name,
     )
-    return derive(run, lake, wanted)
+    with reading(run, lake) as reader:
+        return rebuild_pairs(reader, wanted)
 
 
 def reparse(
@@ -231,9 +233,11 @@ def reparse(
     Raises:
         ValueError: if the run does not exist, or is without critiques.
     """
-    from .loop.library.api_data import parse_again
+    from .loop.lake.derive.reparse import reparse
+    from .loop.library.api_runs import reading
 
-    return parse_again(run, lake, name)
+    with reading(run, lake) as reader:
+        return reparse(reader, name)
 
 
 def train(
@@ -262,8 +266,7 @@ def train(
     """
     from .loop.daemon.run_request import RunOptions
     from .loop.daemon.training_job import TrainingRequest
-    from .loop.library.api_data import trained
-    from .loop.library.api_runs import run_options
+    from .loop.library.api_runs import run_options, trained
 
     said = RunOptions(
         prompts=None if prompts is None else str(prompts),
@@ -292,9 +295,21 @@ def evaluate(
     Raises:
         ValueError: if the run or model does not exist, or the file is invalid.
     """
-    from .loop.library.api_data import evaluated
+    from pathlib import Path
 
-    return evaluated(run, lake, iteration, prompts)
+    from .loop.daemon.evaluate_run import evaluate_run
+    from .loop.daemon.logs import LogReporter
+    from .loop.library.api_runs import run_of
+    from .stores.frames import rows_frame
+    from .stores.records import Evaluation
+
+    root, name = run_of(run, lake)
+    if isinstance(prompts, Mapping):
+        files = {called: Path(place) for called, place in prompts.items()}
+    else:
+        files = {} if prompts is None else {Path(prompts).stem: Path(prompts)}
+    found = evaluate_run(root, str(name), iteration, files, LogReporter())
+    return rows_frame(Evaluation, found)
 
 
 def import_files(
@@ -320,8 +335,8 @@ def import_files(
     from pathlib import Path
 
     from .loop.lake.imports.import_files import Import
-    from .loop.library.api_data import imported
-    from .loop.library.api_runs import lake_at
+    from .loop.lake.imports.import_files import import_files as import_all
+    from .loop.library.api_runs import lake_at, opened_in
 
     several = [files] if isinstance(files, str | Path) else files
     job = Import(
@@ -338,7 +353,8 @@ def import_files(
         bad_share=bad_share,
         keep_tens=keep_tens,
     )
-    return imported(job)
+    import_all(job)
+    return opened_in(job.lake, job.name)
 
 
 def judge_check(

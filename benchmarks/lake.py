@@ -308,7 +308,7 @@ def figures(lake: Path, prompts: int) -> Iterator[Figure]:
     yield from written(lake, prompts)
     yield from shown(lake, prompts)
     yield from paired(lake, prompts)
-    averages = lpfloop(lake, "sql", AVERAGES, "--run", name, "--json")
+    averages = lpfloop(lake, "sql", AVERAGES, name, "--json")
     yield Figure(
         what="sql, ratings by task and aspect, cold",
         value=f"{averages.seconds:.2f} s, {averages.mib:,.0f} MiB",
@@ -403,7 +403,7 @@ def shown(lake: Path, prompts: int) -> Iterator[Figure]:
 
 def found(lake: Path, prompts: int) -> Iterator[Figure]:
     """Index the texts, and search them."""
-    indexed = lpfloop(lake, "lake", "reindex", run_name(prompts))
+    indexed = lpfloop(lake, "search", "anything")
     yield Figure(
         what="index candidates, critiques, prompts",
         value=f"{indexed.seconds:.0f} s, {indexed.mib:,.0f} MiB",

@@ -61,7 +61,7 @@ def commands(run: str, candidate: str, output: Path) -> list[Asked]:
     """Return the measured commands, in order."""
 
     def sql(name: str, query: str, rounds: int) -> Asked:
-        return Asked(name=name, arguments=("sql", query, "--run", run, "--json"), rounds=rounds)
+        return Asked(name=name, arguments=("sql", query, run, "--json"), rounds=rounds)
 
     def export(table: str) -> tuple[str, ...]:
         return ("export", run, table, "--as", "jsonl", "--output", str(output), "--force")

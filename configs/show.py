@@ -214,7 +214,7 @@ def _head(preset: str, file: str) -> Iterator[str]:
     yield f"# All other settings are those of the preset `{preset}`; to see them:"
     yield f"#   lpfloop config show --config {written} --defaults"
     yield "# Lines behind a # are suggestions. Every field that can be set, with its meaning:"
-    yield "#   lpfloop config schema"
+    yield "#   lpfloop config show --schema"
 
 
 def _wrapped(text: str) -> Iterator[str]:

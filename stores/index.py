@@ -178,8 +178,8 @@ class IndexWriter(Index):
 
 
 @contextmanager
-def writing(lake: Path, *, anew: bool = False) -> Generator[IndexWriter]:
-    """Lock and open a lake's index; create it if it is absent, or `anew`.
+def writing(lake: Path) -> Generator[IndexWriter]:
+    """Lock and open a lake's index; create it if it is absent.
 
     Raises:
         LockedError: if another process writes it.
@@ -191,8 +191,6 @@ def writing(lake: Path, *, anew: bool = False) -> Generator[IndexWriter]:
         raise IndexUnusableError(f"{folder} is not a folder: move it away for the search index")
     lock = acquire(make_folder(folder), f"the search index of {lake}")
     try:
-        if anew:
-            _clear(folder)
         if not is_there(folder):
             _create(folder)
         yield IndexWriter(folder)
@@ -227,8 +225,8 @@ def _readable(folder: Path) -> Generator[None]:
             raise
         said = str(error).partition("\n")[0][:200]
         raise IndexUnusableError(
-            f"the search index {folder} cannot be used ({said}): `lpfloop lake reindex --full` "
-            "rebuilds it"
+            f"the search index {folder} cannot be used ({said}): remove this folder; the next "
+            "`lpfloop search` makes it again"
         ) from error
 
 
@@ -239,7 +237,7 @@ def _check_format(folder: Path) -> None:
         IndexUnusableError: if the index does not exist, or is not of this format.
     """
     if not is_there(folder):
-        raise IndexUnusableError(f"no search index at {folder}: `lpfloop lake reindex` makes it")
+        raise IndexUnusableError(f"no search index at {folder}: `lpfloop search` makes it")
     with _readable(folder):
         facts: dict[str, Any] = json.loads((folder / FACTS).read_bytes())
         if facts["format"] != FORMAT:
@@ -255,13 +253,6 @@ def _create(folder: Path) -> None:
         db.create_table(name, schema=ROW)
     db.create_table(PARTS, schema=_PART)
     write_file(folder / FACTS, canonical_json({"format": FORMAT}).encode())
-
-
-def _clear(folder: Path) -> None:
-    """Remove an index's contents, its facts first: without them the rest does not count."""
-    for name in (FACTS, PENDING, TABLES):
-        if (folder / name).exists():
-            remove(folder / name)
 
 
 def _in_groups(column: str, keys: Sequence[str]) -> Generator[str]:

@@ -12,8 +12,9 @@ from .common import (
     AsForm,
     AsJson,
     Lake,
-    Limit,
+    chosen_run,
     exit_codes,
+    folder_of,
 )
 from .list_commands import list_rows
 
@@ -36,7 +37,6 @@ def annotations(
     commit: Annotated[
         bool, typer.Option("--commit", help="Only bring what people judged into the run.")
     ] = False,
-    limit: Limit = None,
     lake: Lake = DEFAULT_LAKE,
     form: AsForm = Form.AUTO,
     as_json: AsJson = False,
@@ -46,7 +46,7 @@ def annotations(
 
     if commit:
         with exit_codes():
-            _bring_in(_folder(lake, name), lake)
+            _bring_in(folder_of(lake, chosen_run(lake, name)), lake)
         return
 
     def listed(run: "RunReader") -> "pl.LazyFrame":
@@ -58,17 +58,9 @@ def annotations(
                 say(sentence)
         else:
             rows = annotation_rows(run)
-        return rows if limit is None else rows.head(limit)
+        return rows
 
     list_rows(lake, name, listed, QUALITY if quality else COLUMNS, form, as_json=as_json)
-
-
-def _folder(lake: Path, name: str | None) -> Path:
-    from ..lake.query.runs import open_run
-
-    run = open_run(lake, name)
-    run.close()
-    return run.folder
 
 
 def _bring_in(folder: Path, lake: Path) -> None:

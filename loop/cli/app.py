@@ -6,13 +6,12 @@ resumable; 4 nothing to train on.
 """
 
 import platform
-import shutil
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 import typer
-from typer.core import TyperCommand, TyperGroup
+from typer.core import TyperGroup
 
 from ... import __version__
 from ...configs.secrecy import hide_own_key
@@ -22,10 +21,10 @@ from .alarm_commands import alarms
 from .annotation_commands import annotations
 from .common import Exit
 from .compare_commands import compare
-from .config_commands import diff_configs, schema, show_config, variants
+from .config_commands import diff_configs, show_config, variants
 from .critic_commands import critic_check
 from .critique_commands import critique
-from .derive_commands import rebuild_pairs, reparse, train
+from .derive_commands import rebuild_pairs, train
 from .evaluate_commands import evaluate
 from .exchange_commands import export, import_
 from .init_commands import init
@@ -41,7 +40,7 @@ from .query_commands import sql
 from .report_commands import report
 from .reward_commands import reward_check
 from .run_commands import demo, resume, run
-from .search_commands import duplicates, reindex, search
+from .search_commands import search
 from .store_commands import digest, gc, repair, verify
 from .study_commands import study
 from .trace_commands import diff, show
@@ -49,9 +48,6 @@ from .verdict_commands import verdict
 from .view_commands import view
 
 __all__ = ["Exit", "app", "main"]
-
-NARROW = 70
-"""Help is printed without boxes in terminals with fewer columns."""
 
 Command = Callable[..., None]
 
@@ -62,29 +58,10 @@ class CommandGroup:
 
     about: str
     commands: Mapping[str, Command]
-    hidden: frozenset[str] = frozenset()
-
-
-def _markup() -> Literal["rich"] | None:
-    return "rich" if shutil.get_terminal_size().columns >= NARROW else None
-
-
-class LeafCommand(TyperCommand):
-    """One command."""
-
-    def format_help(self, ctx: Any, formatter: Any) -> None:
-        """Write the help, without boxes if they would cut the names of options."""
-        self.rich_markup_mode = _markup()
-        super().format_help(ctx, formatter)
 
 
 class CommandTree(TyperGroup):
     """The commands; for a command of a group it suggests the full name."""
-
-    def format_help(self, ctx: Any, formatter: Any) -> None:
-        """Write the help, without boxes if they would cut the names of options."""
-        self.rich_markup_mode = _markup()
-        super().format_help(ctx, formatter)
 
     def resolve_command(self, ctx: Any, args: list[str]) -> tuple[str | None, Any, list[str]]:
         """Return the command of the first word, as Typer does."""
@@ -157,20 +134,16 @@ PANELS: Mapping[str, Mapping[str, Command | CommandGroup]] = {
             {
                 "show": show_config,
                 "diff": diff_configs,
-                "schema": schema,
                 "variants": variants,
             },
         ),
         "lake": CommandGroup(
-            "Check, repair, tidy and index stored runs.",
+            "Check, repair and tidy stored runs.",
             {
                 "verify": verify,
                 "repair": repair,
                 "digest": digest,
                 "gc": gc,
-                "reindex": reindex,
-                "duplicates": duplicates,
-                "reparse": reparse,
             },
         ),
     },
@@ -180,7 +153,7 @@ PANELS: Mapping[str, Mapping[str, Command | CommandGroup]] = {
 def _add(app: typer.Typer, name: str, group: CommandGroup, *, panel: str) -> None:
     added = typer.Typer(cls=CommandTree, help=group.about, no_args_is_help=True)
     for word, command in group.commands.items():
-        added.command(word, cls=LeafCommand, hidden=word in group.hidden)(command)
+        added.command(word)(command)
     app.add_typer(added, name=name, rich_help_panel=panel)
 
 
@@ -196,7 +169,7 @@ def _tree() -> typer.Typer:
             if isinstance(command, CommandGroup):
                 _add(app, name, command, panel=panel)
             else:
-                app.command(name, cls=LeafCommand, rich_help_panel=panel)(command)
+                app.command(name, rich_help_panel=panel)(command)
     return app
 
 

@@ -1,7 +1,8 @@
 """Parts that all commands share: exit codes, options, and error messages."""
 
 import errno
-from collections.abc import Generator
+import re
+from collections.abc import Generator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from enum import IntEnum
@@ -11,11 +12,12 @@ from typing import Annotated
 import typer
 
 from ...stores.address import AddressError, lake_folder
-from ..lake.query.forms import Form, FormError, OutputError
+from ..lake.query.forms import Form
 from .word_completion import field_names, run_names
 
 UNWRITABLE = frozenset({errno.EROFS, errno.EACCES, errno.EPERM})
 UNWRITABLE_CODE = "LPF-108"
+CODE = re.compile(r"LPF-\d{3}")
 
 
 class Exit(IntEnum):
@@ -27,6 +29,17 @@ class Exit(IntEnum):
     STOPPED = 3
     NOTHING_TO_TRAIN_ON = 4
     REGRESSED = 5
+
+
+FAULTS = (105, 212, 213, 214, 216, 219, 220, 301, 304, 305, 306, 307, 401, 501)
+ENDS: Mapping[str, Exit] = {
+    **{f"LPF-{number}": Exit.FAULT for number in FAULTS},
+    "LPF-400": Exit.STOPPED,
+    "LPF-402": Exit.NOTHING_TO_TRAIN_ON,
+    "LPF-403": Exit.REGRESSED,
+    "LPF-404": Exit.REGRESSED,
+}
+"""The exit codes of errors that are not bad input, by the code of their class."""
 
 
 def _iteration(text: str | int) -> int:
@@ -174,102 +187,19 @@ def exit_codes() -> Generator[None]:
 def outcome(error: Exception) -> Outcome | None:
     """Return what an expected error means; None of any other.
 
-    An error that repeats the sentence of the one that caused it has that one's code.
+    The code of its class decides the exit code. An error that repeats the sentence of the one that
+    caused it shows that one's code.
     """
-    told = _told(error)
-    if told is None:
+    own = str(getattr(type(error), "code", ""))
+    if not CODE.fullmatch(own):
         return _unwritable(error)
     cause = error.__cause__
     source = cause if cause is not None and str(cause) in str(error) else error
-    code = getattr(source, "code", None) or getattr(error, "code", "")
-    return Outcome(exit=told[0], code=str(code), said=told[1])
-
-
-def _told(error: Exception) -> tuple[Exit, str] | None:
-    """Return an error's exit code and sentence; it imports much, so only on an error."""
-    from ...configs.schema import ConfigError
-    from ...policies.engines.engine import EngineError, UnloadableError
-    from ...policies.trainers.job import TrainingError
-    from ...stores.adoption import AdoptionError
-    from ...stores.annotation_ledger import LedgerError
-    from ...stores.bucket import BucketError
-    from ...stores.derived import DerivedError
-    from ...stores.index import IndexUnusableError
-    from ...stores.journal import FencedError
-    from ...stores.journal_file import DamagedJournalError
-    from ...stores.journal_reader import JournalError
-    from ...stores.lake import OwedAgainError, RunNameError
-    from ...stores.lock import LockedError
-    from ...stores.run_lease import AdoptedError
-    from ...stores.sealed import DamagedError
-    from ...stores.targets import TargetError
-    from ..daemon.control import CommandRefusedError, ControlError, NoDaemonError
-    from ..data.files import InputError
-    from ..lake.query.best_model import NoSuchFigureError
-    from ..lake.query.figures import NotMeasuredError
-    from ..lake.query.runs import NoSuchRunError
-    from ..lake.query.sql import SqlError
-    from ..lake.query.tables import ListError
-    from ..lake.trace.diff import DiffError
-    from ..lake.trace.find_row import NoSuchIdError
-    from ..run.outcomes import AlarmStopError, NothingToTrainOn, Regressed
-    from ..run.stop import Stopped
-    from ..run.unread_replies import UnreadRepliesError
-
-    if isinstance(
-        error,
-        (
-            ConfigError,
-            DerivedError,
-            FormError,
-            IndexUnusableError,
-            InputError,
-            ListError,
-            SqlError,
-            TargetError,
-            RunNameError,
-            UnloadableError,
-            NoSuchRunError,
-            NoSuchFigureError,
-            NotMeasuredError,
-            NoSuchIdError,
-            DiffError,
-            NoDaemonError,
-            CommandRefusedError,
-            AdoptedError,
-            AdoptionError,
-            JournalError,
-            LedgerError,
-            LockedError,
-        ),
-    ):
-        return Exit.BAD_INPUT, str(error)
-    if isinstance(error, TrainingError) and error.kind == "refused":
-        return Exit.BAD_INPUT, str(error)
-    if isinstance(
-        error,
-        (
-            BucketError,
-            EngineError,
-            OutputError,
-            TrainingError,
-            DamagedError,
-            DamagedJournalError,
-            OwedAgainError,
-            FencedError,
-            ControlError,
-            UnreadRepliesError,
-        ),
-    ):
-        return Exit.FAULT, str(error)
-    if isinstance(error, Stopped):
-        said = "stopped cleanly; `lpfloop resume` continues where it stopped"
-        return Exit.STOPPED, str(error) or said
-    if isinstance(error, NothingToTrainOn | Regressed | AlarmStopError):
-        trained = not isinstance(error, NothingToTrainOn)
-        code = Exit.REGRESSED if trained else Exit.NOTHING_TO_TRAIN_ON
-        return code, str(error)
-    return None
+    code = str(getattr(source, "code", None) or getattr(error, "code", own))
+    is_refused = getattr(error, "kind", None) == "refused"
+    end = Exit.BAD_INPUT if is_refused else ENDS.get(own, Exit.BAD_INPUT)
+    said = str(error) or "stopped cleanly; `lpfloop resume` continues where it stopped"
+    return Outcome(exit=end, code=code, said=said)
 
 
 def _unwritable(error: Exception) -> Outcome | None:

@@ -14,10 +14,8 @@ from .common import AnyRun, AsJson, Lake, Settings, exit_codes
 from .run_options import (
     ConfigName,
     Critic,
-    Iterations,
     Policy,
     PromptsFile,
-    Seed,
     Variant,
 )
 
@@ -32,14 +30,18 @@ def show_config(
     *,
     preset: ConfigName = None,
     variant: Variant = None,
-    iterations: Iterations = None,
     prompts: PromptsFile = None,
     policy: Policy = None,
     critic: Critic = None,
-    seed: Seed = None,
     settings: Settings = None,
     every: Annotated[
         bool, typer.Option("--defaults", help="Also show settings at their default.")
+    ] = False,
+    schema: Annotated[
+        bool,
+        typer.Option(
+            "--schema", help="List every field that can be set; with --json as a JSON Schema."
+        ),
     ] = False,
     lake: Lake = DEFAULT_LAKE,
     as_json: AsJson = False,
@@ -54,14 +56,15 @@ def show_config(
     options = RunOptions(
         config=preset,
         variant=variant,
-        iterations=iterations,
         prompts=prompts,
         policy=policy,
         critic=critic,
-        seed=seed,
         settings=tuple(settings or ()),
     )
     with exit_codes():
+        if schema:
+            _print_schema(as_json=as_json)
+            return
         title, found, sources = _meant(lake, name, options)
         shown = set_fields(found, every=every)
         if as_json:
@@ -79,9 +82,6 @@ def diff_configs(
     first: Annotated[str, typer.Argument(help="A run, a preset, or a YAML file.", metavar="A")],
     second: Annotated[str, typer.Argument(help="Another run, preset or YAML file.", metavar="B")],
     *,
-    variant: Annotated[
-        str | None, typer.Option(help="Recipe of a preset; default: the other side's.")
-    ] = None,
     lake: Lake = DEFAULT_LAKE,
     as_json: AsJson = False,
 ) -> None:
@@ -92,7 +92,7 @@ def diff_configs(
     from ..lake.query.row_output import write_frame
 
     with exit_codes():
-        one, other = _both(lake, first, second, variant)
+        one, other = _both(lake, first, second)
         names = (first, second) if first != second else ("A", "B")
         rows = [
             {"field": d.path, names[0]: d.first, names[1]: d.second, "effect": d.effect}
@@ -102,11 +102,7 @@ def diff_configs(
         write_frame(pl.DataFrame(rows, schema=columns), as_json=as_json)
 
 
-def schema(*, as_json: AsJson = False) -> None:
-    """List every field that can be set.
-
-    With --json: as a JSON Schema, for editors.
-    """
+def _print_schema(*, as_json: bool) -> None:
     import polars as pl
 
     from ...configs.describe import every_field
@@ -114,22 +110,21 @@ def schema(*, as_json: AsJson = False) -> None:
     from ..lake.query.row_output import write_frame
     from .tables import print_json
 
-    with exit_codes():
-        if as_json:
-            print_json(json_schema())
-            return
-        rows = [
-            {
-                "field": f"{field.path}{f' ({field.recipe})' if field.recipe else ''}",
-                "type": field.kind,
-                "default": flow(plain_default(field.default)),
-                "range": field.range,
-                "effect": field.effect,
-                "description": field.description,
-            }
-            for field in every_field()
-        ]
-        write_frame(pl.DataFrame(rows))
+    if as_json:
+        print_json(json_schema())
+        return
+    rows = [
+        {
+            "field": f"{field.path}{f' ({field.recipe})' if field.recipe else ''}",
+            "type": field.kind,
+            "default": flow(plain_default(field.default)),
+            "range": field.range,
+            "effect": field.effect,
+            "description": field.description,
+        }
+        for field in every_field()
+    ]
+    write_frame(pl.DataFrame(rows))
 
 
 def variants(*, as_json: AsJson = False) -> None:
@@ -177,15 +172,13 @@ def _of_run(lake: Path, name: str | None) -> "tuple[str, RunConfig]":
         return f"run {run.folder.name}", configuration(run)
 
 
-def _both(
-    lake: Path, first: str, second: str, variant: str | None
-) -> "tuple[RunConfig, RunConfig]":
+def _both(lake: Path, first: str, second: str) -> "tuple[RunConfig, RunConfig]":
     """Return two configurations; a preset takes the recipe of a run that it is compared with."""
     from ...configs.load import load_config
     from ...stores.lake import run_names
 
     runs = {name: _of_run(lake, name)[1] for name in (first, second) if name in run_names(lake)}
-    recipe = variant or next((found.recipe.name for found in runs.values()), None)
+    recipe = next((found.recipe.name for found in runs.values()), None)
     one, other = (
         runs[name] if name in runs else load_config(name, recipe, (), os.environ)
         for name in (first, second)

@@ -81,7 +81,7 @@ def _filters(table: str) -> list[Parameter]:
     for name, (kind, wanted) in about.filters.items():
         option = typer.Option(
             f"--{name.replace('_', '-')}",
-            help=wanted.help.format(unit=about.unit),
+            help=wanted.help,
             min=wanted.least,
             max=wanted.most,
         )

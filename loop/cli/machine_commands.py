@@ -11,11 +11,8 @@ from .run_options import (
     ConfigName,
     Critic,
     Download,
-    Iterations,
     Policy,
     PromptsFile,
-    RunName,
-    Seed,
     Variant,
 )
 
@@ -24,13 +21,10 @@ def doctor(
     *,
     config: ConfigName = None,
     variant: Variant = None,
-    iterations: Iterations = None,
-    name: RunName = None,
     lake: Lake = DEFAULT_LAKE,
     prompts: PromptsFile = None,
     policy: Policy = None,
     critic: Critic = None,
-    seed: Seed = None,
     settings: Settings = None,
     download: Download = False,
     smoke: Annotated[
@@ -51,11 +45,9 @@ def doctor(
     options = RunOptions(
         config=config,
         variant=variant,
-        iterations=iterations,
         prompts=prompts,
         policy=policy,
         critic=critic,
-        seed=seed,
         settings=settings or (),
         download=download,
     )
@@ -65,7 +57,7 @@ def doctor(
         loaded = options.resolved()
         hide_environment()
         hide_secrets_of(loaded)
-        diagnosis = diagnose(loaded, lake, name or options.name_of(loaded))
+        diagnosis = diagnose(loaded, lake, options.name_of(loaded))
         typer.echo(diagnosis.as_json() if as_json else diagnosis.as_text(versions=versions))
         if not diagnosis.ok:
             raise typer.Exit(Exit.FAULT)

@@ -10,7 +10,7 @@ from ...stores.address import DEFAULT_LAKE, in_lake
 from ..daemon.run_request import RunOptions
 from .common import Lake, Settings, exit_codes
 from .run_commands import refuse_secrets
-from .run_options import ConfigName, Critic, Policy, PromptsFile, RunName, Seed
+from .run_options import ConfigName, Critic, Policy, PromptsFile, RunName
 
 if TYPE_CHECKING:
     from ..daemon.job import Job
@@ -30,7 +30,6 @@ def prepare(
     prompts: PromptsFile = None,
     policy: Policy = None,
     critic: Critic = None,
-    seed: Seed = None,
     settings: Settings = None,
 ) -> None:
     """Train M_0, critic and reward model for a method. `smol` fetches SmolLM2-135M-Instruct.
@@ -47,7 +46,7 @@ def prepare(
 
     if method == SMOL:
         with exit_codes():
-            if any((config, name, prompts, policy, critic, settings)) or seed is not None:
+            if any((config, name, prompts, policy, critic, settings)):
                 raise FormError("prepare smol only fetches weights: leave the options out")
             prepare_weights(say)
             say("run it with\n  lpfloop run --config smol --iterations 2")
@@ -57,7 +56,6 @@ def prepare(
         prompts=prompts,
         policy=policy,
         critic=critic,
-        seed=seed,
         settings=settings or (),
     )
     with exit_codes():

@@ -14,11 +14,13 @@ def sql(
     query: Annotated[
         str | None, typer.Argument(help="One SELECT; default: list the tables and columns.")
     ] = None,
-    *,
     run: Annotated[
         list[str] | None,
-        typer.Option("--run", help="Name of the run; default: all runs.", autocompletion=run_names),
+        typer.Argument(
+            help="Names of runs; default: all runs.", metavar="[RUN]...", autocompletion=run_names
+        ),
     ] = None,
+    *,
     timeout: Annotated[
         float, typer.Option(help="Stop the query after so many seconds; 0: never.")
     ] = 60,

@@ -11,6 +11,7 @@ from .common import (
     AnyRun,
     AsJson,
     Lake,
+    Limit,
     OneIteration,
     OneTask,
     chosen_run,
@@ -35,6 +36,8 @@ OfRun = Annotated[
     ),
 ]
 ANY_MODEL = "T|M_T|latest|best"
+LISTED = 10
+"""So many changes each way are listed by default."""
 
 
 def show(
@@ -91,15 +94,7 @@ def diff(
     by: Annotated[
         Grouping, typer.Option(help="Group by this: the task or the family of prompts.")
     ] = Grouping.TASK,
-    limit: Annotated[
-        int,
-        typer.Option(
-            "--limit", min=1, help="At most N changes for the better, and as many for the worse."
-        ),
-    ] = 10,
-    answers: Annotated[
-        bool, typer.Option("--answers", help="Show how the answers changed, word by word.")
-    ] = False,
+    limit: Limit = None,
     as_json: AsJson = False,
 ) -> None:
     """Compare two models of a run, prompt by prompt.
@@ -127,7 +122,6 @@ def diff(
                 by=by.value,
                 task=task,
                 metric=metric,
-                answers=answers,
             )
         found = diff_of(lake, name, to_run, wanted)
         if as_json:
@@ -137,4 +131,4 @@ def diff(
         else:
             from ..lake.trace.terminal_page import print_page
 
-            print_page(found.page(limit))
+            print_page(found.page(limit or LISTED))

@@ -1,17 +1,20 @@
-"""`run` and `resume` for Python, as the commands of these names."""
+"""`run`, `resume`, `adopt` and `train` for Python, as the commands of these names."""
 
 import os
-from collections.abc import Mapping
+from collections.abc import Generator, Mapping
+from contextlib import closing, contextmanager
 from dataclasses import replace
 from pathlib import Path
 
 from ...configs.load import Override, overrides_of, resolved
 from ...configs.schema import RunConfig
 from ...stores.address import lake_folder
+from ...stores.lake import RunReader
 from ..daemon.child_run import Display, secrets_of, work_in_child
 from ..daemon.job import Job
 from ..daemon.resuming import adoption, raised_limits, resumption
 from ..daemon.run_request import RunOptions
+from ..daemon.training_job import TrainingRequest, training_job
 from ..lake.query.runs import open_run
 from ..run.terminal import say
 from .read_only_run import ReadOnlyRun
@@ -41,6 +44,27 @@ def opened_in(lake: Path, name: str | None) -> ReadOnlyRun:
         NoSuchRunError: if the run does not exist.
     """
     return ReadOnlyRun(open_run(lake, name))
+
+
+@contextmanager
+def reading(run: Place | ReadOnlyRun, lake: Place | None) -> Generator[RunReader]:
+    """Open a run that a function works on.
+
+    Raises:
+        NoSuchRunError: if the run does not exist.
+    """
+    with closing(open_run(*run_of(run, lake))) as reader:
+        yield reader
+
+
+def trained(
+    run: Place | ReadOnlyRun, lake: Place | None, wanted: TrainingRequest, display: Display
+) -> ReadOnlyRun:
+    """Train from rows of a run in a child process, as a new run, and open that."""
+    root, parent = run_of(run, lake)
+    job = training_job(root, str(parent), wanted)
+    work_in_child(job, display=display)
+    return opened_in(root, job.name)
 
 
 def run_options(

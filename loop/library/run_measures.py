@@ -26,7 +26,6 @@ from ..lake.query.best_model import NoSuchFigureError, best_model
 from ..lake.query.model_figures import results_by
 from ..lake.query.model_names import PUBLISHED, checkpoints, model_of
 from ..lake.query.run_verdicts import RunVerdict, run_verdict
-from ..lake.search import duplicates as copies
 from ..lake.search.text_search import TextSearch, search
 from ..lake.trace.model_page import models_frame
 from ..lake.trace.published_model import PublishedModel, copy_model, published_model
@@ -110,12 +109,6 @@ class RunMeasures(RunTables):
         """Return the signs that the run learns to please its judge, the newest first."""
         rows = alarm_rows(self._reader, iteration)
         return RowsFrame.of(rows if limit is None else rows.head(limit))
-
-    def duplicates(self, iteration: int | None = None, *, limit: int | None = None) -> pl.DataFrame:
-        """Count copies among candidates and prompts, or list the `limit` worst of each kind."""
-        if limit is None:
-            return copies.duplicates(self._reader, iteration)
-        return copies.worst(self._reader, iteration, limit)
 
     def search(
         self,
@@ -210,10 +203,11 @@ class RunMeasures(RunTables):
         )
         return export_table(job)
 
-    def annotations(self, *, quality: bool = False, limit: int | None = None) -> RowsFrame:
-        """Return people's judgements; with `quality`, their pace and agreement."""
-        rows = quality_rows(self._reader)[0] if quality else annotation_rows(self._reader)
-        return RowsFrame.of(rows if limit is None else rows.head(limit))
+    def annotations(self, *, quality: bool = False) -> RowsFrame:
+        """Return people's judgements; with `quality`, their pace and agreement by day."""
+        return RowsFrame.of(
+            quality_rows(self._reader)[0] if quality else annotation_rows(self._reader)
+        )
 
     def report(
         self,

@@ -1,4 +1,4 @@
-"""The tables of a run as lazy frames: `rows` for any of them, and a short name for each.
+"""The tables of a run as lazy frames: `rows` for any of them, and a short name for some.
 
 Filters are those of the commands. A filter by a word that the run does not have is an error. `text`
 is a part of a text in any case, or a regular expression between slashes. `sort` is a column, in
@@ -118,41 +118,6 @@ class RunTables:
             .join(tasks, on="prompt_id", how="left")
         )
 
-    def rewards(self, iteration: int | None = None) -> RowsFrame:
-        """Return the rewards r(x, y)."""
-        return self.rows("rewards", iteration)
-
-    def preferences(self, iteration: int | None = None) -> RowsFrame:
-        """Return which of two candidates an annotator prefers."""
-        return self.rows("preferences", iteration)
-
-    def grades(
-        self,
-        iteration: int | None = None,
-        *,
-        sort: str | None = None,
-        limit: int | None = None,
-        **filters: Unpack[Filters],
-    ) -> RowsFrame:
-        """Return the ratings from 1 to 5 in four aspects, and critiques with a score to 10."""
-        return self.rows("grades", iteration, sort=sort, limit=limit, **filters)
-
-    def breakdowns(self, iteration: int | None = None) -> RowsFrame:
-        """Return the statements of each passage of the answers to prompts of facts."""
-        return self.rows("breakdowns", iteration)
-
-    def claims(self, iteration: int | None = None) -> RowsFrame:
-        """Return the statements of answers, and whether the reference supports them."""
-        return self.rows("claims", iteration)
-
-    def prompt_reviews(self, iteration: int | None = None) -> RowsFrame:
-        """Return the reviews of the prompts' own quality."""
-        return self.rows("prompt_reviews", iteration)
-
-    def receipts(self, iteration: int | None = None) -> RowsFrame:
-        """Return what each filter kept and dropped, and why."""
-        return self.rows("receipts", iteration)
-
     def pairs(
         self,
         iteration: int | None = None,
@@ -164,46 +129,6 @@ class RunTables:
     ) -> RowsFrame:
         """Return the pairs; `derived` names a table of `lpfloop.rebuild_pairs`."""
         return self.rows("pairs", iteration, derived=derived, sort=sort, limit=limit, **filters)
-
-    def demonstrations(
-        self, iteration: int | None = None, *, derived: str | None = None
-    ) -> RowsFrame:
-        """Return the demonstrations; `derived` names a table of `lpfloop rebuild-pairs`."""
-        return self.rows("demonstrations", iteration, derived=derived)
-
-    def unpaired_answers(
-        self, iteration: int | None = None, *, derived: str | None = None
-    ) -> RowsFrame:
-        """Return the successes and failures; `derived` names a table of `lpfloop rebuild-pairs`."""
-        return self.rows("unpaired_answers", iteration, derived=derived)
-
-    def yields(self, iteration: int | None = None, *, derived: str | None = None) -> RowsFrame:
-        """Return how many rows to train on each prompt gave, or why none."""
-        return self.rows("yields", iteration, derived=derived)
-
-    def checkpoints(self) -> RowsFrame:
-        """Return the checkpoints M_t."""
-        return self.rows("checkpoints")
-
-    def reward_models(self) -> RowsFrame:
-        """Return the reward models that were trained here."""
-        return self.rows("reward_models")
-
-    def rollouts(self, iteration: int | None = None) -> RowsFrame:
-        """Return an online method's numbers for each candidate: step, reward, KL and more."""
-        return self.rows("rollouts", iteration)
-
-    def statistics(self, iteration: int | None = None) -> RowsFrame:
-        """Return the numbers about each step of the trainings."""
-        return self.rows("statistics", iteration)
-
-    def evaluations(self, iteration: int | None = None) -> RowsFrame:
-        """Return the numbers about the checkpoints."""
-        return self.rows("evaluations", iteration)
-
-    def scores(self, iteration: int | None = None) -> RowsFrame:
-        """Return the prompt-level rows behind the evaluations."""
-        return self.rows("scores", iteration)
 
     def _stored(self, table: str, iteration: int | None, derived: str | None) -> RowsFrame:
         if derived is None:

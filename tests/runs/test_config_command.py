@@ -59,7 +59,7 @@ def test_who_set_what(lake, tmp_path, environ):
     environ["LPFLOOP_SHUTDOWN_TIMEOUT_S"] = "5"
     mine = tmp_path / "mine.yaml"
     mine.write_text("extends: own\nprompts: {chunk: 9}\n")
-    options = ["--config", mine, "--seed", "3", "--set", "training.dpo.beta=0.2"]
+    options = ["--config", mine, "--set", "training.dpo.beta=0.2"]
     text = shown(lake, *options)
     for line in (
         f"  chunk: 9  # {mine}; default 64",

@@ -1,11 +1,7 @@
 """A run records the copies among its texts once an iteration, without changing its digest."""
 
-import json
-
-from typer.testing import CliRunner
 from world import RUN, loop, small_config, stand_ins, write_prompts
 
-from lpfloop.loop.cli.app import app
 from lpfloop.loop.lake.query.runs import open_run, status
 from lpfloop.loop.lake.search.duplicates import noted
 from lpfloop.stores.digest import run_digest
@@ -34,8 +30,3 @@ def test_notes_keep_the_digest(tmp_path, monkeypatch):
     (told,) = status(run, 1)["iterations"]
     run.close()
     assert told["duplicates"]["candidates"] == found[1]["candidates"]
-    words = ["lake", "duplicates", RUN, "--lake", str(noting)]
-    done = CliRunner().invoke(app, [*words, "--iteration", "1", "--json"])
-    assert [row["what"] for row in json.loads(done.stdout)] == ["candidates", "prompts"]
-    words[2] = "absent"
-    assert CliRunner().invoke(app, words).exit_code == 2

@@ -182,7 +182,7 @@ def test_candidate_with_two_rewards_is_listed_once(file, tmp_path):
         return [json.loads(line) for line in told.stdout.splitlines()]
 
     with lpfloop.open("x", lake=lake) as run:
-        assert run.rewards().collect().height == 4
+        assert run.rows("rewards").collect().height == 4
         found = run.candidates(sort="-reward").collect()
         assert found["text"].to_list() == ["8", "7"]
         assert found["reward"].to_list() == [2.5, 1.5]
@@ -191,7 +191,7 @@ def test_candidate_with_two_rewards_is_listed_once(file, tmp_path):
     assert [row["reward"] for row in listed("candidates", "x", "--sort", "reward")] == [1.5, 2.5]
     assert len(listed("critiques", "x", "--min-reward", "2")) == 1
     failures = "select status, count(*) as n from failures group by all"
-    assert [row["n"] for row in listed("sql", failures, "--run", "x")] == [2]
+    assert [row["n"] for row in listed("sql", failures, "x")] == [2]
     shown = invoke("show", found["candidate_id"][1], "x", "--lake", lake).stdout
     assert "reward 8.0" in shown
     assert "reward 1.5" in shown

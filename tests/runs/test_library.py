@@ -61,9 +61,8 @@ def test_show(run):
     assert "▶ refinement cand-better" in str(shown)
     assert "<ins>right </ins>" in shown._repr_html_()
     assert json.loads(json.dumps(shown.document))["prompt"]["prompt_id"] == "prompt-1"
-    assert shown.rows.height == 3
     assert "recipe rlrf" in str(run.show(M1))
-    assert run.show(M1).rows["before"].to_list() == [pytest.approx(1 / 3)]
+    assert [row["value"] for row in run.show(M1).document["before"]] == [pytest.approx(1 / 3)]
 
 
 def test_html_holds_hostile_text_as_text(tmp_path):

@@ -43,10 +43,10 @@ def test_no_rows_and_unknown_words(lake):
 
 
 def test_sql_command(lake):
-    found = invoke(lake, "sql", "select count(*) as n from critiques", "--run", "a", "--json")
+    found = invoke(lake, "sql", "select count(*) as n from critiques", "a", "--json")
     assert json.loads(found.stdout) == [{"n": PROMPTS * SAMPLES * 2}]
     tables = {json.loads(line)["table"] for line in invoke(lake, "sql").stdout.splitlines()}
     assert {"prompts", "ratings", "units", "events"} <= tables
     bad = invoke(lake, "sql", "select * from critiks")
     assert (bad.exit_code, bad.stderr.count("\n")) == (Exit.BAD_INPUT, 1)
-    assert invoke(lake, "sql", "select 1", "--run", "x").exit_code == Exit.BAD_INPUT
+    assert invoke(lake, "sql", "select 1", "x").exit_code == Exit.BAD_INPUT

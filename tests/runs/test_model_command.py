@@ -26,7 +26,7 @@ def lake(tmp_path_factory, tiny_policy):
 @pytest.fixture(scope="module")
 def ids(lake):
     with lpfloop.open("r", lake=lake) as run:
-        return run.checkpoints().sort("iteration").collect()["checkpoint_id"].to_list()
+        return run.rows("checkpoints").sort("iteration").collect()["checkpoint_id"].to_list()
 
 
 @pytest.fixture

@@ -28,9 +28,11 @@ def test_lists_take_filters(run):
     assert run.candidates(task="math").collect().columns == run.candidates().collect().columns
     with pytest.raises(ValueError, match="no task 'mats' here"):
         run.candidates(task="mats")
-    assert run.rows("rewards", kind="greedy").collect().height < run.rewards().collect().height
+    assert (
+        run.rows("rewards", kind="greedy").collect().height < run.rows("rewards").collect().height
+    )
     assert run.sql("select count(*) as n from failures where rating = -1")["n"].item() > 0
-    assert run.pairs(min_margin=10**6).collect().is_empty()
+    assert run.pairs(min_reward=10**6).collect().is_empty()
 
 
 def test_measures_are_frames(run):

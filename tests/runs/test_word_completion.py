@@ -27,7 +27,7 @@ def offered(environ, *words):
 
 def test_runs_of_the_lake(lake, monkeypatch, environ):
     monkeypatch.chdir(lake.parent)
-    for words in (("status",), ("lake", "gc"), ("sql", "--run")):
+    for words in (("status",), ("lake", "gc"), ("sql", "select")):
         assert offered(environ, *words, "") == ["first", "second"]
         assert offered(environ, *words, "se") == ["second"]
 

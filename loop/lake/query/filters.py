@@ -58,11 +58,6 @@ class Filters(TypedDict, total=False):
     unscored: Annotated[bool, Filter("unscored", "=", "Only with a reply that could not be read.")]
     min_reward: Annotated[float, Filter("reward", ">=", "Reward at least this.")]
     max_reward: Annotated[float, Filter("reward", "<=", "Reward at most this.")]
-    min_length: Annotated[int, Filter("length", ">=", "Length at least N {unit}.")]
-    max_length: Annotated[int, Filter("length", "<=", "Length at most N {unit}.")]
-    min_margin: Annotated[
-        float, Filter("margin", ">=", "Chosen reward minus rejected reward: at least this.")
-    ]
     text: Annotated[
         str, Filter("text", "~", "Only with this text in any case, or matching /REGEX/.")
     ]
@@ -109,8 +104,7 @@ class RowTable:
 
     `added` are the columns of `JOINED` that are shown. `texts` are the columns that the filter
     `text` reads, in SQL. `candidate` is the column of the candidate whose critiques are filtered by
-    aspect and rating. Rows of equal rank are sorted by `key`. `unit` is the unit of the column
-    `length`.
+    aspect and rating. Rows of equal rank are sorted by `key`.
     """
 
     stored: Sequence[str]
@@ -119,7 +113,6 @@ class RowTable:
     computed: Mapping[str, str] = field(default_factory=dict[str, str])
     texts: Sequence[str] = ()
     candidate: str = ""
-    unit: str = "characters"
 
     @property
     def columns(self) -> list[str]:
@@ -147,7 +140,6 @@ TABLES: Mapping[str, RowTable] = {
         computed={"length": "completion_tokens"},
         texts=["text"],
         candidate="candidate_id",
-        unit="tokens",
     ),
     "critiques": RowTable(
         stored=_columns(Critique),

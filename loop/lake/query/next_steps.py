@@ -4,7 +4,7 @@ import json
 import re
 import shutil
 import socket
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from ....stores.journal_reader import Reader
@@ -150,7 +150,15 @@ def _to_go_on(state: RunState) -> Iterator[Need]:
         yield Need(what=_interrupted(state), command=resume)
     else:
         kind, _, told = state.ended.partition(": ")
-        yield _AFTER.get(kind, _after_an_error)(state, _cut(told))
+        told = _cut(told)
+        if kind == "BudgetReachedError":
+            yield _after_the_budget(state, told)
+        elif kind == "UnreadRepliesError":
+            yield _after_unread_replies(state, told)
+        else:
+            sentence, words, options = _AFTER.get(kind, _AN_ERROR)
+            why = told or ("a stop was asked for" if kind == "Stopped" else state.ended)
+            yield Need(what=sentence.format(told=why), command=state.command(words, options))
 
 
 def _interrupted(state: RunState) -> str:
@@ -169,11 +177,6 @@ def _cut(told: str) -> str:
     return why if len(why) <= LONGEST else f"{why[:LONGEST]} …"
 
 
-def _after_a_stop(state: RunState, told: str) -> Need:
-    why = told or "a stop was asked for"
-    return Need(what=f"it was stopped ({why}): resume it", command=state.command("resume"))
-
-
 def _after_the_budget(state: RunState, told: str) -> Need:
     limit = _LIMIT.search(told)
     option = f"--max-{limit[1].replace('_', '-')} N" if limit else ""
@@ -185,48 +188,28 @@ def _after_the_budget(state: RunState, told: str) -> Need:
 
 def _after_unread_replies(state: RunState, told: str) -> Need:
     listed = _LISTS.get(told.partition(":")[0])
-    look = "" if listed is None else state.command(listed, "--unscored")
     return Need(
         what=f"replies could not be read: {told}. Mend that, then resume the run",
-        command=look or state.command("resume"),
+        command=state.command("resume") if listed is None else state.command(listed, "--unscored"),
     )
 
 
-def _after_nothing_to_train_on(state: RunState, told: str) -> Need:
-    return Need(
-        what=f"there was nothing to train on: {told}. Look at what went wrong with the answers",
-        command=state.command("failures"),
-    )
-
-
-def _after_a_regression(state: RunState, told: str) -> Need:
-    return Need(what=f"it stopped as it got worse: {told}", command=state.command("verdict"))
-
-
-def _after_an_alarm(state: RunState, told: str) -> Need:
-    return Need(
-        what=f"an alarm stopped it: {told}. Look at the alarms; then go on all the same, or not",
-        command=state.command("resume", "--on-alarm continue"),
-    )
-
-
-def _after_an_error(state: RunState, told: str) -> Need:
-    why = told or state.ended or "an error"
-    return Need(
-        what=f"it ended with an error: {why}. Mend that, then resume it",
-        command=state.command("resume"),
-    )
-
-
-_AFTER: Mapping[str, Callable[[RunState, str], Need]] = {
-    "Stopped": _after_a_stop,
-    "BudgetReachedError": _after_the_budget,
-    "UnreadRepliesError": _after_unread_replies,
-    "NothingToTrainOn": _after_nothing_to_train_on,
-    "Regressed": _after_a_regression,
-    "AlarmStopError": _after_an_alarm,
+_AFTER: Mapping[str, tuple[str, str, str]] = {
+    "Stopped": ("it was stopped ({told}): resume it", "resume", ""),
+    "NothingToTrainOn": (
+        "there was nothing to train on: {told}. Look at what went wrong with the answers",
+        "sql 'select * from failures'",
+        "",
+    ),
+    "Regressed": ("it stopped as it got worse: {told}", "verdict", ""),
+    "AlarmStopError": (
+        "an alarm stopped it: {told}. Look at the alarms; then decide whether it shall continue",
+        "resume",
+        "--on-alarm continue",
+    ),
 }
-"""The next step after each kind of end."""
+"""The next step after each kind of end: a sentence, a command, and its options."""
+_AN_ERROR = ("it ended with an error: {told}. Mend that, then resume it", "resume", "")
 
 
 def _room(state: RunState) -> Iterator[Need]:

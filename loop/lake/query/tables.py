@@ -58,7 +58,6 @@ def rows(
     limit: int | None = None,
     start: int = 0,
     where: Sequence[str] = (),
-    order: str | None = None,
 ) -> pl.LazyFrame:
     """Return the rows of a table that pass the filters, as they are committed now.
 
@@ -73,7 +72,6 @@ def rows(
         limit: the most rows to return.
         start: how many rows to skip.
         where: further conditions in SQL.
-        order: what to sort by, in SQL, instead of `sort`.
 
     Raises:
         ListError: if the table lacks such a filter or column, or the run such a word.
@@ -94,7 +92,7 @@ def rows(
         conditions.append(f"iteration = {iteration}")
     shown = [*(columns or [*about.stored, *about.added])]
     added = [name for name in about.added if name in shown]
-    ranked = order if sort is None else _order(about, sort)
+    ranked = None if sort is None else _order(about, sort)
     few = limit is not None and limit <= FEW and derived is None
     sql = _select(
         about,

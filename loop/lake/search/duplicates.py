@@ -2,7 +2,7 @@
 """Copies and near copies in a run: among candidates, among prompts, and across splits.
 
 A run records them at the end of each iteration: copies over all candidates, near copies over a
-sample of whole chunks of prompts, so that it takes seconds at any size. The command compares all.
+sample of whole chunks of prompts, so that it takes seconds at any size.
 """
 
 import logging
@@ -14,7 +14,6 @@ import pyarrow as pa
 
 from ....stores.journal_reader import Part, Reader
 from ....stores.keys import Json, digest
-from ....stores.lake import RunReader
 from ....stores.records import Candidate, Prompt, Split
 from ...data.contamination import overlaps
 from ...data.near_duplicates import Alike, alike, copy_key
@@ -26,10 +25,6 @@ if TYPE_CHECKING:
 EVENT = "duplicates"
 SAMPLE = 20_000
 """At most this many candidates are compared for near copies while the run waits (2 s)."""
-
-BATCH = 16_384
-BETWEEN: tuple[tuple[Split, Split], ...] = ((HELD_OUT, TRAIN), (DEV, TRAIN), (DEV, HELD_OUT))
-"""The splits whose prompts are looked for in another one."""
 
 SYSTEM = "system"
 
@@ -64,45 +59,6 @@ def reported(journal: Reader, iteration: int) -> Mapping[str, Json] | None:
     return found and {name: found[name] for name in ("candidates", "prompts") if name in found}
 
 
-def duplicates(run: RunReader, iteration: int | None) -> pl.DataFrame:
-    """Count near copies in a run: a row for each iteration's candidates, and for prompts."""
-    numbers = sorted({part.iteration for part in run.journal.parts(table="candidates")} - {0})
-    rows = [
-        _row(number, "candidates", counted(_candidates(run, number)))
-        for number in numbers
-        if iteration in (None, number)
-    ]
-    prompts = _stored_prompts(run)
-    rows.append(_row(None, "prompts", _of_prompts(prompts)))
-    return pl.DataFrame(rows, schema=_COUNTS)
-
-
-def worst(run: RunReader, iteration: int | None, limit: int) -> pl.DataFrame:
-    """List the most similar texts: copies, near copies, and prompts in two splits."""
-    numbers = sorted({part.iteration for part in run.journal.parts(table="candidates")} - {0})
-    found = [
-        _offenders(_candidates(run, number), number, "candidates", limit)
-        for number in numbers
-        if iteration in (None, number)
-    ]
-    prompts = _stored_prompts(run)
-    found.append(_offenders(_alike(prompts), None, "prompts", limit))
-    for tested, known in BETWEEN:
-        shared = _overlaps(prompts, tested, known).head(limit)
-        found.append(
-            shared.select(
-                pl.lit(None, pl.Int64).alias("iteration"),
-                pl.lit(f"{tested} prompts in {known}").alias("what"),
-                pl.lit("overlap").alias("kind"),
-                "id",
-                pl.col("other").alias("other_id"),
-                pl.col("share").alias("similarity"),
-                pl.lit(None, pl.Int64).alias("times"),
-            )
-        )
-    return pl.concat(found)
-
-
 def counted(found: Alike) -> dict[str, Json]:
     """Count copies: `copies_within` and `near_within` do not count the first of each."""
     return {
@@ -112,27 +68,6 @@ def counted(found: Alike) -> dict[str, Json]:
         "near_within": found.within.height,
         "near_across": found.across.height,
     }
-
-
-_COUNTS = {
-    "iteration": pl.Int64,
-    "what": pl.String,
-    "rows": pl.Int64,
-    "copies_within": pl.Int64,
-    "copies_across": pl.Int64,
-    "near_within": pl.Int64,
-    "near_across": pl.Int64,
-    "held_out": pl.Int64,
-    "overlapping": pl.Int64,
-    "dev": pl.Int64,
-    "dev_overlapping": pl.Int64,
-    "dev_in_held_out": pl.Int64,
-}
-
-
-def _row(iteration: int | None, what: str, counts: Mapping[str, Json]) -> dict[str, Json]:
-    told = {name: count for name, count in counts.items() if name in _COUNTS}
-    return {**dict.fromkeys(_COUNTS), "iteration": iteration, "what": what, **told}
 
 
 def _of_prompts(prompts: pl.DataFrame) -> dict[str, Json]:
@@ -184,26 +119,6 @@ def _prompt_texts(prompts: list[Prompt]) -> pl.DataFrame:
     return pl.DataFrame(rows, schema=schema, orient="row")
 
 
-def _stored_prompts(run: RunReader) -> pl.DataFrame:
-    turn = pl.element().struct
-    asked = pl.col("messages").list.eval(turn.field("content").filter(turn.field("role") != SYSTEM))
-    texts = asked.list.join("\n").alias("text")
-    return (
-        run.scan("prompts")
-        .select(pl.col("prompt_id").alias("id"), "split", "family", "eval_set", texts)
-        .collect()
-    )
-
-
-def _candidates(run: RunReader, iteration: int) -> Alike:
-    """Compare all candidates of an iteration but the answers that were evaluated."""
-    frame = run.scan("candidates", iteration=iteration).filter(pl.col("kind") != "greedy")
-    chosen = frame.select(
-        pl.col("candidate_id").alias("id"), pl.col("prompt_id").alias("group"), "text"
-    )
-    return alike(chosen.collect_batches(chunk_size=BATCH, maintain_order=True))
-
-
 def _sampled(run: "Run", parts: list[Part]) -> dict[str, Json]:
     """Count copies among all candidates, and near copies among a sample of chunks."""
     every = max(1, -(-sum(part.rows for part in parts) // SAMPLE))
@@ -232,39 +147,4 @@ def _texts(run: "Run", part: Part) -> pl.DataFrame:
     frame = pl.DataFrame(table.select(["candidate_id", "prompt_id", "text", "kind"]))
     return frame.filter(pl.col("kind") != "greedy").select(
         pl.col("candidate_id").alias("id"), pl.col("prompt_id").alias("group"), "text"
-    )
-
-
-def _offenders(found: Alike, iteration: int | None, what: str, limit: int) -> pl.DataFrame:
-    ids = found.texts["id"]
-    copies = (
-        found.texts.group_by("key", maintain_order=True)
-        .agg(
-            pl.len().alias("times"),
-            pl.col("id").first(),
-            pl.col("id").get(1, null_on_oob=True).alias("other_id"),
-        )
-        .filter(pl.col("times") > 1)
-        .sort("times", descending=True, maintain_order=True)
-        .head(limit)
-        .with_columns(kind=pl.lit("copies"), similarity=1.0)
-    )
-    keys = found.texts["key"]
-    near = pl.concat([found.within, found.across])
-    near = near.filter(keys.gather(near["row"]) != keys.gather(near["other"]))
-    near = near.sort("similarity", descending=True, maintain_order=True).head(limit)
-    near = near.select(
-        ids.gather(near["row"]).alias("id"),
-        ids.gather(near["other"]).alias("other_id"),
-        "similarity",
-        pl.lit("near").alias("kind"),
-        pl.lit(None, pl.Int64).alias("times"),
-    )
-    both = [frame.with_columns(pl.col("times").cast(pl.Int64)) for frame in (copies, near)]
-    columns = ("iteration", "what", "kind", "id", "other_id", "similarity", "times")
-    return pl.concat(
-        frame.with_columns(
-            pl.lit(iteration, pl.Int64).alias("iteration"), pl.lit(what).alias("what")
-        ).select(columns)
-        for frame in both
     )

@@ -6,7 +6,8 @@ interrupted and repeated at any time.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from contextlib import closing
+from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
 
@@ -36,15 +37,6 @@ class Missing:
         return sum(part.rows for parts in self.parts.values() for part in parts)
 
 
-@dataclass(kw_only=True)
-class Added:
-    """The changes of one update of the index."""
-
-    rows: int = 0
-    forgotten: int = 0
-    by_table: dict[str, int] = field(default_factory=lambda: dict.fromkeys(SEARCHED, 0))
-
-
 def missing(lake: Path, indexed: frozenset[str]) -> Missing:
     """Compare the committed rows of the runs with the index."""
     parts: dict[str, list[Part]] = {}
@@ -65,17 +57,14 @@ def missing(lake: Path, indexed: frozenset[str]) -> Missing:
     return Missing(parts=parts, stale=frozenset() if unread else indexed - wanted)
 
 
-def catch_up(lake: Path, index: IndexWriter, run: str | None = None) -> Added:
-    """Add missing rows, of one run or of all, and remove rows that left their journal."""
+def catch_up(lake: Path, index: IndexWriter) -> None:
+    """Add the missing rows of all runs, and remove rows that left their journal."""
     pending = missing(lake, index.indexed())
     if pending.stale:
         index.forget(pending.stale)
-    done = Added(forgotten=len(pending.stale))
     for name, parts in pending.parts.items():
-        if run in (None, name):
-            _add_run(lake, name, parts, index, done)
+        _add_run(lake, name, parts, index)
     index.finish()
-    return done
 
 
 def _searched(run: RunReader) -> Iterator[Part]:
@@ -83,23 +72,12 @@ def _searched(run: RunReader) -> Iterator[Part]:
         yield from (part for part in run.journal.parts(table=table) if part.rows)
 
 
-def _add_run(
-    lake: Path,
-    name: str,
-    parts: Sequence[Part],
-    index: IndexWriter,
-    done: Added,
-) -> None:
-    run = RunReader(run_folder(lake, name))
-    try:
+def _add_run(lake: Path, name: str, parts: Sequence[Part], index: IndexWriter) -> None:
+    with closing(RunReader(run_folder(lake, name))) as run:
         tasks = run.scan("prompts").select("prompt_id", "task").unique("prompt_id").collect()
         for table, batch in _batches(parts):
             rows = _rows(run, table, batch, tasks)
             index.add(table, [part_key(name, part) for part in batch], rows.to_arrow())
-            done.rows += rows.height
-            done.by_table[table] += rows.height
-    finally:
-        run.close()
 
 
 def _batches(parts: Sequence[Part]) -> Iterator[tuple[str, list[Part]]]:

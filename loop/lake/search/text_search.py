@@ -14,10 +14,10 @@ from ....stores.sealed import DamagedError
 from ...data.files import InputError
 from ...run.terminal import say
 from ..query.runs import open_run
-from .index_lake import Added, catch_up, missing
+from .index_lake import catch_up, missing
 
-AT_ONCE = 50_000
-"""At most this many missing rows are indexed by a search itself, in a few seconds."""
+MANY = 50_000
+"""From so many missing rows on, a search says that it waits for the index."""
 
 PHRASE = re.compile(r'"([^"]*)"')
 WORD = re.compile(r"\w+")
@@ -43,28 +43,17 @@ class TextSearch:
 def search(lake: Path, wanted: TextSearch) -> pl.DataFrame:
     """Return the best matches, best first, each with the words around the match.
 
-    A few missing rows are indexed first; with more, a message reports how many are missing.
+    Rows that the index lacks are added first.
 
     Raises:
         InputError: if the query cannot be parsed.
         NoSuchRunError: if the run does not exist, or the lake is empty.
         IndexUnusableError: if the index is missing or cannot answer it.
     """
-    parsed(wanted)
+    question = parsed(wanted)
     if wanted.run is not None or not run_names(lake):
         open_run(lake, wanted.run).close()
-    return matches(_up_to_date(lake), wanted)
-
-
-def matches(index: Index, wanted: TextSearch) -> pl.DataFrame:
-    """Return the best matches among the indexed rows; the index is not updated.
-
-    Raises:
-        InputError: if the query cannot be parsed.
-        IndexUnusableError: if the index cannot answer it.
-    """
-    question = parsed(wanted)
-    found = index.search(question)
+    found = _up_to_date(lake).search(question)
     words = [*WORD.findall(question.words), *WORD.findall(" ".join(question.phrases))]
     snippets = [snippet(text, words) for text in found["text"]]
     return found.with_columns(snippet=pl.Series(snippets, dtype=pl.String)).select(COLUMNS)
@@ -111,37 +100,23 @@ def _near(places: list[int], place: int) -> list[int]:
     return [other for other in places if 0 <= other - place < SNIPPET * 3 // 4]
 
 
-def reindex(lake: Path, run: str | None = None, *, full: bool = False) -> Added:
-    """Bring the index of a lake up to date with all runs or with one, or rebuild it.
-
-    Raises:
-        NoSuchRunError: if the run does not exist, or the lake is empty.
-        IndexUnusableError: if it is damaged.
-        LockedError: if another process writes it.
-    """
-    if run is not None or not run_names(lake):
-        open_run(lake, run).close()
-    with writing(lake, anew=full) as index:
-        return catch_up(lake, index, run)
-
-
 def _up_to_date(lake: Path) -> Index:
-    """Open the index; add a few missing rows, or else report how many are missing."""
+    """Add the missing rows to the index, and open it.
+
+    Without permission to write, or with another writer, the search uses the index as it is.
+    """
     folder = index_folder(lake)
-    there = is_there(folder)
-    index = Index(folder) if there else None
+    index = Index(folder) if is_there(folder) else None
     pending = missing(lake, index.indexed() if index else frozenset())
-    if (pending.stale or pending.rows or index is None) and pending.rows <= AT_ONCE:
-        # Without permission to write, or with another writer, the search uses the index unchanged.
+    if index is None or pending.stale or pending.rows:
+        if pending.rows > MANY:
+            say(f"the search index takes in {pending.rows:,} rows first")
         try:
-            reindex(lake)
+            with writing(lake) as writer:
+                catch_up(lake, writer)
             return Index(folder)
         except DamagedError as error:
             say(f"the index is not brought up to date: {error}")
         except (LockedError, PermissionError):
-            pass
-    index = index or Index(folder)
-    if pending.rows:
-        told = "1 row is" if pending.rows == 1 else f"{pending.rows:,} rows are"
-        say(f"{told} not indexed yet: `lpfloop lake reindex` adds what is missing")
-    return index
+            say(f"the index cannot be written now: {pending.rows:,} rows are not searched")
+    return index or Index(folder)

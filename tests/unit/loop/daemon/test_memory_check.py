@@ -121,3 +121,8 @@ def test_margin() -> None:
     found = stage(arithmetic(whole, gpus(1, 140)), "train by sft")
     assert found.verdict == "may not fit"
     assert found.most_bytes / GIB == pytest.approx(136, abs=2)
+
+
+def test_models_elsewhere_take_no_memory_here() -> None:
+    found = arithmetic(config("policy.engine.place=ray"), gpus(1, 80))
+    assert [s.stage for s in found] == ["train by dpo", "measure the canary"]

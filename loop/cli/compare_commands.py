@@ -1,6 +1,6 @@
 """`lpfloop compare`: runs side by side, in the form of AlpacaFarm's Table 2."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -184,15 +184,6 @@ def _write_report(
     output_report(made, path, force=force)
 
 
-def print_comparison(lake: Path, names: Sequence[str], methods: Mapping[str, str]) -> None:
-    """Print the table of a suite's runs, averaged by method; `methods` are the runs' methods.
-
-    Raises:
-        NoSuchRunError: if a run does not exist, or is unmeasured.
-    """
-    write_comparison(lake, names, together=True, methods=methods)
-
-
 def write_comparison(
     lake: Path,
     names: Sequence[str],
@@ -200,7 +191,6 @@ def write_comparison(
     together: bool,
     against: str | None = None,
     task: str | None = None,
-    methods: Mapping[str, str] | None = None,
     form: Form = Form.TABLE,
     as_json: bool = False,
 ) -> None:
@@ -220,9 +210,7 @@ def write_comparison(
     from .compare_tables import print_by_task
 
     for_people = is_table(form, as_json=as_json)
-    compared = compared_runs(
-        lake, names, together=together, against=against, task=task, methods=methods
-    )
+    compared = compared_runs(lake, names, together=together, against=against, task=task)
     if for_people:
         console = Console()
         found = compared.found
@@ -232,7 +220,7 @@ def write_comparison(
         levels = lead_levels(found, compared.rival)
         if levels is not None:
             tell(console, levels)
-        by_task = results_by_task(lake, names, together=together, task=task, methods=methods)
+        by_task = results_by_task(lake, names, together=together, task=task)
         print_by_task(console, by_task)
         for remark in comparison_remarks(found):
             tell(console, remark)

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 from .session import stop_signal, turn
 
 if TYPE_CHECKING:
-    from ..daemon.equal_table import EqualTable
     from ..daemon.job import Job
     from ..daemon.suite import Suite
 
@@ -34,7 +33,7 @@ def require_together(
     if policy_tokens is not None and not several:
         raise ConfigError(
             f"--policy-tokens {policy_tokens} gives several methods the same budget: name them by "
-            "--variants, such as rlrf,reward-only, without --paper"
+            "--variants, such as rlrf,reward-only"
         )
 
 
@@ -47,7 +46,7 @@ def compare_at_equal_tokens(
         ConfigError: before anything is run, if the comparison cannot be made.
     """
     from ...stores.address import in_lake
-    from ..daemon.equal_tokens import EqualSuite, compared_methods, run_equal
+    from ..daemon.equal_tokens import EqualComparison, compared_methods
     from ..evaluation.token_course import TokenBudget
     from ..run.terminal import say
 
@@ -55,92 +54,70 @@ def compare_at_equal_tokens(
         turn(job, stop_signal(job.config, lift_pause=True))
 
     budget = TokenBudget(policy_tokens=policy_tokens, judge_tokens=judge_tokens)
-    equal = EqualSuite(suite=suite, budget=budget, trials=trials or TRIALS)
-    record = run_equal(equal, compared_methods(variants), work, say)
-    print_equal(_table(suite.lake, record.name))
-    again, where = f"lpfloop compare --equal-tokens {record.name}", in_lake(suite.lake)
-    say(f"show it again: `{again}{where}`; draw it: `{again} --plot {record.name}.svg{where}`")
+    comparison = EqualComparison(
+        suite=suite, budget=budget, trials=trials or TRIALS, turn=work, note=say
+    )
+    name = comparison.run(compared_methods(variants)).name
+    show_equal(suite.lake, [name])
+    again, where = f"lpfloop compare --equal-tokens {name}", in_lake(suite.lake)
+    say(f"show it again: `{again}{where}`; draw it: `{again} --plot {name}.svg{where}`")
 
 
 def show_equal(
     lake: Path,
     names: Sequence[str],
     *,
-    plot: Path | None,
-    force: bool,
-    as_json: bool,
+    plot: Path | None = None,
+    force: bool = False,
+    as_json: bool = False,
 ) -> None:
-    """Print comparisons at equal tokens again, or one as JSON; draw a plot if asked for.
+    """Print a comparison at equal tokens, or its JSON document; draw a plot if asked for.
 
     Raises:
-        ConfigError: if a comparison does not exist.
+        ConfigError: if the comparison does not exist, or there is nothing to draw.
         FormError, TargetError: if the plot cannot be made.
     """
+    from rich.console import Console
+
     from ...configs.schema import ConfigError
-    from ..evaluation.plots import check_plot
+    from ..daemon.equal_record import known_comparisons, read_record
+    from ..daemon.equal_table import (
+        equal_document,
+        equal_remarks,
+        equal_tables,
+        outcomes_of,
+    )
+    from ..data.text_wrap import tell
+    from ..evaluation.method_outcomes import shared_metric
+    from ..evaluation.plots import check_plot, write_plot
+    from ..evaluation.token_panels import token_panels
+    from .compare_tables import print_texts
     from .tables import print_json
 
     if len(names) > 1:
         raise ConfigError("--equal-tokens shows one comparison: give one name")
-    (name,) = names
     if plot is not None:
         check_plot(plot, force=force)
-    shown = _table(lake, name)
-    if plot is not None:
-        _write_plot(shown, plot, force=force)
-    if as_json:
-        print_json(shown.as_document())
-    else:
-        print_equal(shown)
-
-
-def print_equal(shown: "EqualTable") -> None:
-    """Print a comparison: each method's results, which is better, and the trials."""
-    from rich.console import Console
-
-    from ..daemon.equal_table import TRIAL_HEAD, VERDICT_HEAD
-    from ..data.text_wrap import tell
-    from .compare_tables import fitted_tables, print_texts
-
-    console = Console()
-    tell(console, shown.title)
-    for table in fitted_tables(shown.names, shown.columns, console.width):
-        console.print(table)
-    print_texts(console, VERDICT_HEAD, shown.verdict_rows)
-    print_texts(console, TRIAL_HEAD, shown.trial_rows)
-    for remark in shown.remarks():
-        tell(console, remark)
-
-
-def _table(lake: Path, name: str) -> "EqualTable":
-    """Return the table of a comparison.
-
-    Raises:
-        ConfigError: if it does not exist, naming the existing ones.
-    """
-    from ...configs.schema import ConfigError
-    from ..daemon.equal_record import known_comparisons, read_record
-    from ..daemon.equal_table import EqualTable, outcomes_of
-
-    record = read_record(lake, name)
+    record = read_record(lake, names[0])
     if record is None:
         known = ", ".join(known_comparisons(lake))
         others = f", but {known}" if known else ""
         raise ConfigError(
-            f"no comparison {name} at equal tokens in {lake}{others}: `lpfloop run --variants "
+            f"no comparison {names[0]} at equal tokens in {lake}{others}: `lpfloop run --variants "
             "NAME,NAME --policy-tokens N` makes one"
         )
-    return EqualTable(record=record, outcomes=outcomes_of(lake, record))
-
-
-def _write_plot(shown: "EqualTable", path: Path, *, force: bool) -> None:
-    from ...configs.schema import ConfigError
-    from ..evaluation.method_outcomes import shared_metric
-    from ..evaluation.plots import write_plot
-    from ..evaluation.token_panels import token_panels
-
-    metric = shared_metric(shown.outcomes)
-    panels = [] if metric is None else token_panels(shown.outcomes, metric)
-    if not panels:
-        raise ConfigError("nothing to draw: no method has measured a policy yet")
-    write_plot(path, panels, force=force)
+    outcomes = outcomes_of(lake, record)
+    if plot is not None:
+        metric = shared_metric(outcomes)
+        if metric is None:
+            raise ConfigError("nothing to draw: no method has measured a policy yet")
+        write_plot(plot, token_panels(outcomes, metric), force=force)
+    if as_json:
+        print_json(equal_document(record, outcomes))
+        return
+    console = Console()
+    for title, (head, rows) in equal_tables(record, outcomes).items():
+        tell(console, title)
+        print_texts(console, head, rows)
+    for remark in equal_remarks(record, outcomes):
+        tell(console, remark)

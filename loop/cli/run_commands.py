@@ -1,10 +1,9 @@
 """Commands that run the loop: `demo`, `run` and `resume`."""
 
 import os
-from collections.abc import Generator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
@@ -35,11 +34,6 @@ from .run_options import (
 )
 from .session import compare_variants, stop_signal, work_on
 from .word_completion import run_names
-
-if TYPE_CHECKING:
-    from ...configs.schema import RunConfig
-    from ..daemon.job import Job
-    from ..daemon.suite import Arm
 
 USAGE = """\
 Usage: lpfloop run --policy MODEL --prompts FILE --critic JUDGE [OPTIONS]
@@ -73,19 +67,11 @@ Variants = Annotated[
         rich_help_panel=COMPARE,
     ),
 ]
-Paper = Annotated[
-    str | None,
-    typer.Option(
-        help="Make the main table of a paper: rlrf, alpacafarm, ultrafeedback or chatglm.",
-        metavar="PAPER",
-        rich_help_panel=COMPARE,
-    ),
-]
 Seeds = Annotated[
     int,
     typer.Option(
         min=1,
-        help="How many seeds from --seed on; for --variants and --paper.",
+        help="How many seeds from --seed on; for --variants.",
         rich_help_panel=COMPARE,
     ),
 ]
@@ -155,7 +141,6 @@ def run(
     config: ConfigName = None,
     variant: Variant = None,
     variants: Variants = None,
-    paper: Paper = None,
     seeds: Seeds = 1,
     policy_tokens: PolicyTokens = None,
     judge_tokens: JudgeTokens = None,
@@ -199,37 +184,37 @@ def run(
     )
     with exit_codes():
         refuse_secrets(settings or ())
-        if not (options.describes_a_run or variants or paper or fork):
+        if not (options.describes_a_run or variants or fork):
             typer.echo(USAGE, err=True)
             raise typer.Exit(Exit.BAD_INPUT)
         refuse_json(as_json=as_json, dry_run=dry_run)
-        _refuse_dropped(dry_run=dry_run, detach=detach, alone=not (variants or paper), seeds=seeds)
-        several = variants is not None and paper is None
+        _refuse_dropped(dry_run=dry_run, detach=detach, alone=not variants, seeds=seeds)
         beside = {"--judge-tokens": judge_tokens, "--trials": trials}
-        require_together(policy_tokens, beside, several=several)
+        require_together(policy_tokens, beside, several=variants is not None)
         options = options.in_lake(lake)
-        if variants is not None or paper is not None:
+        if variants is not None:
             alone = {"--variant": variant, "--reuse-from": fork, "--detach": detach or None}
             alone |= {"--download": download or None, "--dry-run": dry_run or None}
-            alone |= {"--variants": paper and variants}
-            _refuse_beside("--variants" if paper is None else "--paper", alone)
-            from ..daemon.suite import Suite
+            _refuse_beside(alone)
+            from ..daemon.suite import Suite, chosen_variants
 
             equal = None if policy_tokens is None else "equal"
             suite = Suite(
                 config=options.preset,
-                arms=_arms(variants, paper) if policy_tokens is None else (),
+                recipes=chosen_variants(variants) if policy_tokens is None else (),
                 seeds=tuple(range(seed or 0, (seed or 0) + seeds)),
                 lake=lake,
-                prefix=name or "-".join(filter(None, (options.stem, paper, equal))),
+                prefix=name or "-".join(filter(None, (options.stem, equal))),
                 overrides=tuple(options.overrides),
                 env=os.environ,
             )
             if policy_tokens is None:
                 compare_variants(suite)
             else:
-                compare_at_equal_tokens(suite, variants or "", policy_tokens, judge_tokens, trials)
+                compare_at_equal_tokens(suite, variants, policy_tokens, judge_tokens, trials)
             return
+        from ..daemon.job import Job
+
         loaded = options.resolved()
         name = name or options.name_of(loaded)
         if detach and not dry_run:
@@ -239,34 +224,11 @@ def run(
             given |= {"iterations": iterations, "seed": seed, "fork": fork}
             _detached(["run", *_given(given), *words], name, lake)
             return
-        job = _job(loaded, lake, name, fork)
-        with _missing_models_too(job):
-            if dry_run:
-                print_plan(job, as_json=as_json)
-            else:
-                work_on(job, stop_signal(loaded), announce)
-
-
-@contextmanager
-def _missing_models_too(job: "Job") -> Generator[None]:
-    """Report an unusable input file together with models that are not there."""
-    from ..daemon.run_request import missing_models
-    from ..data.text_lines import InputError
-
-    try:
-        yield
-    except InputError as error:
-        also = missing_models(job.config)
-        if not also:
-            raise
-        raise InputError("; ".join([str(error), *also])) from error
-
-
-def _arms(variants: str | None, paper: str | None) -> "tuple[Arm, ...]":
-    from ..daemon.papers import arms_of
-    from ..daemon.suite import chosen_variants
-
-    return chosen_variants(variants or "") if paper is None else arms_of(paper)
+        job = Job(config=loaded, lake=lake, name=name, fork=fork)
+        if dry_run:
+            print_plan(job, as_json=as_json)
+        else:
+            work_on(job, stop_signal(loaded), announce)
 
 
 def _refuse_dropped(*, dry_run: bool, detach: bool, alone: bool, seeds: int) -> None:
@@ -278,18 +240,16 @@ def _refuse_dropped(*, dry_run: bool, detach: bool, alone: bool, seeds: int) -> 
             "--dry-run begins no run that --detach could leave: leave one of them out"
         )
     if alone and seeds != 1:
-        raise ConfigError(
-            "--seeds is for --variants and --paper: name the seed of one run with --seed"
-        )
+        raise ConfigError("--seeds is for --variants: name the seed of one run with --seed")
 
 
-def _refuse_beside(several: str, options: Mapping[str, object]) -> None:
+def _refuse_beside(options: Mapping[str, object]) -> None:
     from ...configs.schema import ConfigError
 
     for option, value in options.items():
         if value is not None:
             raise ConfigError(
-                f"{several} runs several recipes here, one by one: leave out {option}"
+                f"--variants runs several recipes here, one by one: leave out {option}"
             )
 
 
@@ -375,12 +335,6 @@ def refuse_secrets(settings: "Sequence[str]") -> None:
 
 def _given(options: Mapping[str, object]) -> list[str]:
     return [f"--{name}={value}" for name, value in options.items() if value is not None]
-
-
-def _job(config: "RunConfig", lake: Path, name: str, fork: str | None = None) -> "Job":
-    from ..daemon.job import Job
-
-    return Job(config=config, lake=lake, name=name, fork=fork)
 
 
 def _detached(arguments: "Sequence[str]", name: str, lake: Path) -> None:

@@ -10,7 +10,7 @@ import typer
 
 from ...stores.address import in_lake
 from ..data.sanitize import visible
-from .compare_commands import print_comparison
+from .compare_commands import write_comparison
 
 if TYPE_CHECKING:
     from ...configs.schema import RunConfig
@@ -55,7 +55,7 @@ def work_on(job: "Job", stop: "StopSignal", announce: int | None) -> None:
 
 
 def compare_variants(suite: "Suite") -> None:
-    """Work on a suite's runs, one after another, then print their comparison by arm."""
+    """Work on a suite's runs, one after another, then print their comparison by recipe."""
     from ..daemon.suite import run_suite
     from ..run.terminal import say
 
@@ -66,7 +66,7 @@ def compare_variants(suite: "Suite") -> None:
     for name, reason in empty.items():
         say(f"{name}: nothing to train on: {reason}")
     done = [name for name in suite.names if name not in empty]
-    print_comparison(suite.lake, done, suite.methods)
+    write_comparison(suite.lake, done, together=True)
 
 
 def turn(job: "Job", stop: "StopSignal", announce: int | None = None) -> None:

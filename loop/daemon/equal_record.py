@@ -1,6 +1,6 @@
 """The decisions of a comparison at equal tokens: its trials, the chosen ones, and the sizes.
 
-It is stored in the lake as `comparisons/NAME.json`, so that the same command continues it. The
+They are stored in the lake as `comparisons/NAME.json`, so that the same command continues it. The
 evidence is in the runs that it names.
 """
 
@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from pydantic import TypeAdapter, ValidationError
+from pydantic import TypeAdapter
 
 from ...configs.schema import ConfigError
 from ...stores.durable import make_folder, write_file
@@ -83,6 +83,31 @@ class EqualRecord:
         return f"{self.name}-{method}-{seed}"
 
 
+def read_record(lake: Path, name: str) -> EqualRecord | None:
+    """Return the decisions of a comparison; None if it does not exist.
+
+    Raises:
+        ConfigError: if the name is invalid.
+    """
+    path = _record_file(lake, name)
+    return TypeAdapter(EqualRecord).validate_json(path.read_bytes()) if path.exists() else None
+
+
+def known_comparisons(lake: Path) -> list[str]:
+    """Return the names of the comparisons of a lake."""
+    return sorted(path.stem for path in (lake / FOLDER).glob("*.json"))
+
+
+@contextmanager
+def opened_run(lake: Path, name: str) -> Generator[RunReader | None]:
+    """Open a run; None if it does not exist."""
+    if not (run_folder(lake, name) / JOURNAL).exists():
+        yield None
+        return
+    with closing(open_run(lake, name)) as run:
+        yield run
+
+
 def _record_file(lake: Path, name: str) -> Path:
     run_folder(lake, name)  # refuses invalid names
     return lake / FOLDER / f"{name}.json"
@@ -93,30 +118,6 @@ def write_record(lake: Path, record: EqualRecord) -> None:
     path = _record_file(lake, record.name)
     make_folder(path.parent)
     write_file(path, json.dumps(asdict(record), indent=2, ensure_ascii=False).encode() + b"\n")
-
-
-def read_record(lake: Path, name: str) -> EqualRecord | None:
-    """Return the decisions of a comparison; None if it does not exist.
-
-    Raises:
-        ConfigError: if its file cannot be read, or the name is invalid.
-    """
-    path = _record_file(lake, name)
-    if not path.exists():
-        return None
-    try:
-        return TypeAdapter(EqualRecord).validate_json(path.read_bytes())
-    except ValidationError as error:
-        wrong = error.errors()[0]["msg"]
-        raise ConfigError(
-            f"{path}: cannot be read as a comparison ({wrong}): remove the file, and give the same "
-            "command with another --run"
-        ) from error
-
-
-def known_comparisons(lake: Path) -> list[str]:
-    """Return the names of the comparisons of a lake."""
-    return sorted(path.stem for path in (lake / FOLDER).glob("*.json"))
 
 
 def require_same(known: EqualRecord, asked: Mapping[str, Any], seeds: Sequence[int]) -> None:
@@ -137,13 +138,3 @@ def require_same(known: EqualRecord, asked: Mapping[str, Any], seeds: Sequence[i
             f"--seeds: {known.trial_seed} is the seed of the trials of {known.name}, which chose "
             "the settings; take fewer, or begin another comparison with --run NAME"
         )
-
-
-@contextmanager
-def opened_run(lake: Path, name: str) -> Generator[RunReader | None]:
-    """Open a run; None if it does not exist."""
-    if not (run_folder(lake, name) / JOURNAL).exists():
-        yield None
-        return
-    with closing(open_run(lake, name)) as run:
-        yield run

@@ -8,8 +8,7 @@ policy, the judges and the measurements of all methods.
 
 import json
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import closing
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from statistics import fmean
 from typing import cast, get_args
@@ -24,17 +23,13 @@ from ...configs.recipes import Annotated, Graded
 from ...configs.schema import ConfigError, RunConfig
 from ...configs.variants import short_name
 from ...stores.keys import canonical_json
-from ..data.splits import DEV, TRAIN
+from ..data.splits import DEV, PARTS, TRAIN
 from ..evaluation.compare_runs import measured_scores
-from ..evaluation.token_course import (
-    TokenBudget,
-    TokenCost,
-    spent_units,
-)
+from ..evaluation.token_course import SpentUnit, TokenBudget, TokenCost, spent_units
 from ..lake.query.figures import measured_metrics
 from ..lake.query.model_names import checkpoints
 from ..lake.query.policy_figures import USUAL, values_of
-from ..lake.query.runs import ending, open_run
+from ..lake.query.runs import ending
 from ..recipes import RECIPES, variant_of
 from ..recipes.trial_settings import OWN, TrialSettings
 from ..run.models import is_rewarded
@@ -97,15 +92,6 @@ Turn = Callable[[Job], None]
 Note = Callable[[str], None]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class EqualSuite:
-    """A suite whose methods all get the same budget of generated tokens, and so many trials."""
-
-    suite: Suite
-    budget: TokenBudget
-    trials: int
-
-
 def compared_methods(text: str) -> list[str]:
     """Return the recipes of a list with commas; `all` are the recipes with trials.
 
@@ -115,78 +101,79 @@ def compared_methods(text: str) -> list[str]:
     return named_recipes(text, every=TRIALS, shown=TRIALS)
 
 
-def run_equal(equal: EqualSuite, recipes: Sequence[str], turn: Turn, note: Note) -> EqualRecord:
-    """Try each method's settings, run all methods under all seeds, and return the decisions.
+@dataclass(slots=True, kw_only=True)
+class EqualComparison:
+    """Works on a comparison: each method gets the budget of generated tokens, and so many trials.
 
     `turn` works on a job to its end; an error of it ends the comparison, which the same call
     continues. A method without rows to train on keeps no other from running.
-
-    Raises:
-        ConfigError: before anything is run, if the budget is too small for a trial, no choice is
-            possible, or the comparison was started with other settings.
     """
-    shared = _shared(equal.suite, recipes[0])
-    comparison = _Comparison(equal=equal, shared=shared, turn=turn, note=note)
-    record = comparison.begun(recipes)
-    write_record(equal.suite.lake, record)
-    for number, method in enumerate(record.methods):
-        methods = list(record.methods)
-        methods[number] = comparison.tried(record, method)
-        record = replace(record, methods=tuple(methods))
-        write_record(equal.suite.lake, record)
-    for seed in equal.suite.seeds:
-        for method in record.methods:
-            if method.size is not None:
-                comparison.compare(record, method, method.size, seed)
-    return record
 
-
-def _shared(suite: Suite, recipe: str) -> list[Override]:
-    """Return the settings that all methods share; with annotators, win-rates over M_0."""
-    first = _config(suite, recipe, suite.seeds[0], [])
-    known = [f.path for f in settable() if f.path.startswith(ALIKE) and not f.secret]
-    shared = {path: resolved_at(first, path) for path in known if path not in OF_A_METHOD}
-    named = all(first.annotation.model_of(role).model for role in get_args(Role))
-    if named and first.assessment.reference is None:
-        shared["assessment.reference"] = INITIAL
-    return _overrides(shared)
-
-
-def _config(suite: Suite, recipe: str, seed: int, over: Sequence[Override]) -> RunConfig:
-    """Return the configuration of a method; `over` is laid over the user's settings."""
-    said = [*_overrides(USUALLY), *suite.overrides]
-    own = [*over, *_overrides({"seed": seed})]
-    config = load_config(suite.config, recipe, [*said, *own], suite.env)
-    parts = config.prompts.parts
-    sizes = {"sft": parts.sft, "preference": parts.preference, "unlabeled": parts.unlabeled}
-    said += _overrides({f"prompts.parts.{name}": PROPORTION * n for name, n in sizes.items()})
-    makes_reward = isinstance(config.recipe, Annotated | Graded) and not is_rewarded(config)
-    if stepped_method(config) and not makes_reward:
-        # Its steps may take from all prompts, as other methods may.
-        said += _overrides({"prompts.per_iteration": None})
-    return load_config(suite.config, recipe, [*said, *own], suite.env)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Comparison:
-    """Works on a comparison; `shared` are the settings that all its runs have."""
-
-    equal: EqualSuite
-    shared: Sequence[Override]
+    suite: Suite
+    budget: TokenBudget
+    trials: int
     turn: Turn
     note: Note
+    _shared: list[Override] = field(default_factory=list[Override], init=False)
 
-    def begun(self, recipes: Sequence[str]) -> EqualRecord:
+    def run(self, recipes: Sequence[str]) -> EqualRecord:
+        """Try each method's settings, run all methods under all seeds, and return the decisions.
+
+        Raises:
+            ConfigError: before anything is run, if the budget is too small for a trial, no choice
+                is possible, or the comparison was started with other settings.
+        """
+        suite = self.suite
+        self._shared = self._alike(recipes[0])
+        record = self._begun(recipes)
+        write_record(suite.lake, record)
+        for number in range(len(record.methods)):
+            methods = list(record.methods)
+            methods[number] = self._tried(record, methods[number])
+            record = replace(record, methods=tuple(methods))
+            write_record(suite.lake, record)
+        for seed in suite.seeds:
+            for method in record.methods:
+                if method.size is not None:
+                    self._compare(record, method, method.size, seed)
+        return record
+
+    def _alike(self, recipe: str) -> list[Override]:
+        """Return the settings that all methods share; with annotators, win-rates over M_0."""
+        first = self._config(recipe, self.suite.seeds[0])
+        known = [f.path for f in settable() if f.path.startswith(ALIKE) and not f.secret]
+        shared = {path: resolved_at(first, path) for path in known if path not in OF_A_METHOD}
+        named = all(first.annotation.model_of(role).model for role in get_args(Role))
+        if named and first.assessment.reference is None:
+            shared["assessment.reference"] = INITIAL
+        return _overrides(shared)
+
+    def _config(self, recipe: str, seed: int, *over: Override) -> RunConfig:
+        """Return the configuration of a method; `over` is laid over the user's settings."""
+        suite = self.suite
+        own = [*suite.overrides, *self._shared, *over, *_overrides({"seed": seed})]
+        config = load_config(suite.config, recipe, [*_overrides(USUALLY), *own], suite.env)
+        parts = config.prompts.parts
+        sizes = {part: PROPORTION * getattr(parts, part) for part in PARTS}
+        changed: dict[str, object] = {"parts": parts.model_copy(update=sizes)}
+        makes_reward = isinstance(config.recipe, Annotated | Graded) and not is_rewarded(config)
+        if stepped_method(config) and not makes_reward:
+            # Its steps may take from all prompts, as other methods may.
+            changed["per_iteration"] = None
+        prompts = config.prompts.model_copy(update=changed)
+        return config.model_copy(update={"prompts": prompts})
+
+    def _begun(self, recipes: Sequence[str]) -> EqualRecord:
         """Return the stored comparison, or a new one with its trials and their size."""
-        suite, budget = self.equal.suite, self.equal.budget
+        suite, budget = self.suite, self.budget
         known = read_record(suite.lake, suite.prefix)
         seed = suite.seeds[0] + TRIAL_SEED if known is None else known.trial_seed
-        tried = {recipe: _trials_of(recipe, self.equal.trials) for recipe in recipes}
-        configs = {recipe: _config(suite, recipe, seed, self.shared) for recipe in recipes}
+        tried = {recipe: _trials_of(recipe, self.trials) for recipe in recipes}
+        configs = {recipe: self._config(recipe, seed) for recipe in recipes}
         asked = {
             "--policy-tokens": budget.policy_tokens,
             "--judge-tokens": budget.judge_tokens,
-            "--trials": self.equal.trials,
+            "--trials": self.trials,
             "--variants": ",".join(recipes),
             "settings": {recipe: semantic(config) for recipe, config in configs.items()},
         }
@@ -221,7 +208,7 @@ class _Comparison:
             name=suite.prefix,
             asked=asked,
             budget=budget,
-            trials=self.equal.trials,
+            trials=self.trials,
             trial_seed=seed,
             seeds=suite.seeds,
             methods=tuple(methods),
@@ -229,10 +216,8 @@ class _Comparison:
 
     def _plan(self, config: RunConfig, seed: int) -> Plan:
         """Return the plan of a few prompts or steps of a method, by its preset's own settings."""
-        suite, recipe = self.equal.suite, config.recipe.name
-        over = [*self.shared, *planning_size(config).overrides()]
-        few = _config(suite, recipe, seed, over)
-        plan = dry_plan(Job(config=few, lake=suite.lake, name=f"{suite.prefix}-trial"))
+        few = self._config(config.recipe.name, seed, *planning_size(config).overrides())
+        plan = dry_plan(Job(config=few, lake=self.suite.lake, name=f"{self.suite.prefix}-trial"))
         if not plan.groups.get(DEV):
             raise ConfigError(
                 "--policy-tokens: dev prompts choose the settings of a method, and the run lacks "
@@ -241,18 +226,17 @@ class _Comparison:
             )
         return plan
 
-    def tried(self, record: EqualRecord, method: ComparedMethod) -> ComparedMethod:
+    def _tried(self, record: EqualRecord, method: ComparedMethod) -> ComparedMethod:
         """Run a method's trials; return it with their scores, the best settings and its size."""
         if method.size is not None or method.left_out:
             return method
-        suite, size = self.equal.suite, method.trial_size
+        lake, size = self.suite.lake, method.trial_size
         for trial in method.trials:
             self.note(f"{trial.run}: trial of {method.recipe}, {size}: {trial}")
             own = _overrides({**trial.settings, **UNEXAMINED})
-            over = [*self.shared, *own, *size.overrides()]
-            config = _config(suite, method.recipe, record.trial_seed, over)
-            self._worked(Job(config=config, lake=suite.lake, name=trial.run))
-        trials = _scored(suite.lake, method.trials)
+            config = self._config(method.recipe, record.trial_seed, *own, *size.overrides())
+            self._worked(Job(config=config, lake=lake, name=trial.run))
+        trials = _scored(lake, method.trials)
         scores = {place: t.score for place, t in enumerate(trials) if t.score is not None}
         if not scores:
             left_out = "; ".join(dict.fromkeys(trial.reason for trial in trials))
@@ -260,26 +244,24 @@ class _Comparison:
             return replace(method, trials=trials, left_out=left_out)
         # Of equal scores the first: the preset's own settings before others.
         chosen = max(scores, key=lambda place: (scores[place], -place))
-        with closing(open_run(suite.lake, trials[chosen].run)) as run:
-            spent = list(spent_units(run.journal))
+        _, spent = _course(lake, trials[chosen].run)
         size = compared_size(spent, size, record.budget, method.trained)
         self.note(f"{method.recipe}: chosen is {trials[chosen]}; its runs have {size}")
         return replace(method, trials=trials, chosen=chosen, size=size)
 
-    def compare(
+    def _compare(
         self, record: EqualRecord, method: ComparedMethod, size: RunSize, seed: int
     ) -> None:
         """Run a method under a seed; iterations are added while one more fits into the budget."""
-        suite, name = self.equal.suite, record.run_of(method.name, seed)
+        lake, name = self.suite.lake, record.run_of(method.name, seed)
         self.note(f"{name}: {variant_of(method.recipe).summary}: {size}")
-        chosen = method.trials[method.chosen or 0].settings
-        over = [*self.shared, *_overrides(chosen), *size.overrides(points=POINTS)]
-        config = _config(suite, method.recipe, seed, over)
-        iterations = max(size.iterations, _made(suite.lake, name))
+        own = _overrides(method.trials[method.chosen or 0].settings)
+        config = self._config(method.recipe, seed, *own, *size.overrides(points=POINTS))
+        iterations = max(size.iterations, _course(lake, name)[0])
         while True:
             longer = config.model_copy(update={"iterations": iterations})
-            done = self._worked(Job(config=longer, lake=suite.lake, name=name))
-            if not done or size.method or not _has_room(suite.lake, name, record.budget):
+            done = self._worked(Job(config=longer, lake=lake, name=name))
+            if not done or size.method or not _has_room(lake, name, record.budget):
                 return
             iterations += 1
 
@@ -325,16 +307,12 @@ def _scored(lake: Path, trials: Sequence[TriedSettings]) -> tuple[TriedSettings,
     """Return trials with the score of the last policy of each, all by the first shared figure."""
     measured = [_measured(lake, trial) for trial in trials]
     figure = next((f.name for f in USUAL if all(f.name in of for _, of in measured if of)), "")
-    return tuple(_with_score(trial, figure, of.get(figure)) for trial, of in measured)
-
-
-def _with_score(
-    trial: TriedSettings, figure: str, values: Mapping[str, float] | None
-) -> TriedSettings:
-    if values is None:
-        return trial
-    score, prompts = fmean(values.values()), len(values)
-    return replace(trial, figure=figure, score=score, prompts=prompts, reason="")
+    return tuple(
+        replace(trial, figure=figure, score=fmean(own.values()), prompts=len(own), reason="")
+        if (own := of.get(figure))
+        else trial
+        for trial, of in measured
+    )
 
 
 def _measured(
@@ -357,17 +335,17 @@ def _measured(
     return told, {name: of[max(of)] for name, of in found.items() if of}
 
 
-def _made(lake: Path, name: str) -> int:
-    """Return how many iterations a run has made."""
+def _course(lake: Path, name: str) -> tuple[int, list[SpentUnit]]:
+    """Return how many iterations a run has made, and the units that it has spent on."""
     with opened_run(lake, name) as run:
-        made = [] if run is None else checkpoints(run)
-    return max((policy.iteration for policy in made), default=0)
+        if run is None:
+            return 0, []
+        made = max((policy.iteration for policy in checkpoints(run)), default=0)
+        return made, list(spent_units(run.journal))
 
 
 def _has_room(lake: Path, name: str, budget: TokenBudget) -> bool:
     """Whether an iteration that costs as much as the last one would still be within the budget."""
-    made = _made(lake, name)
-    with opened_run(lake, name) as run:
-        units = [] if run is None else list(spent_units(run.journal))
+    made, units = _course(lake, name)
     last = [unit for unit in units if unit.iteration == made]
     return made > 0 and budget.holds(sum((unit.cost for unit in [*units, *last]), TokenCost()))

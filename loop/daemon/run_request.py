@@ -92,12 +92,9 @@ class RunOptions:
         Raises:
             ConfigError: if the preset, the variant or a setting is invalid.
         """
-        from ...configs.load import load_config, overrides_given
-        from ..recipes.refusals import require_useful
+        from ...configs.load import load_config
 
-        found = load_config(self.preset, self.variant, self.overrides, os.environ)
-        require_useful(found, (item.path for item in overrides_given(self.settings)))
-        return found
+        return load_config(self.preset, self.variant, self.overrides, os.environ)
 
     def resolved(self) -> "RunConfig":
         """Return the configuration, with the commits of its models and data on the hub.
@@ -133,24 +130,6 @@ def critic_overrides(critic: str | None) -> "list[Override]":
         Override(source="--critic", path=f"critic.{name}", value=value)
         for name, value in values.items()
     ]
-
-
-def missing_models(config: "RunConfig") -> list[str]:
-    """Return a sentence for each of the policy and the critic whose folder holds no model."""
-    from ...configs.own_function import names_function
-    from ...policies.engines.engine import EngineError
-    from ...policies.workers.identity import check_folder, is_url
-    from ..run.models import located
-
-    found = list[str]()
-    for option, model in (("--policy", config.policy.model), ("--critic", config.critic.model)):
-        try:
-            place = located(model)
-            if not is_url(place) and not names_function(place):
-                check_folder(Path(place))
-        except EngineError as error:
-            found.append(f"{option} {model}: {error}")
-    return found
 
 
 def model_folder(lake: Path, role: str, place: str | None) -> str | None:

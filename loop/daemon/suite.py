@@ -1,9 +1,9 @@
-"""Several variants from the same start, so that they can be compared.
+"""Several recipes from the same start, so that they can be compared.
 
-An arm is a recipe with its settings. For each seed the supervised model comes first, if requested:
-it is M_0 of all others. Then, for methods that learn from comparisons, the preferences and the
-reward model, once. The others fork that run, or else the first, and so take over every unit that
-they share with it. The measurements and the judges are the same for all.
+For each seed the supervised model comes first, if requested: it is M_0 of all others. Then, for
+methods that learn from comparisons, the preferences and the reward model, once. The others fork
+that run, or else the first, and so take over every unit that they share with it. The measurements
+and the judges are the same for all.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -31,59 +31,39 @@ SHARED = ("annotation.", "assessment.")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Arm:
-    """A recipe by its name, with its settings; `fork` names the arm whose units it takes.
-
-    An empty `fork` means the first arm.
-    """
-
-    name: str
-    recipe: str
-    settings: tuple[str, ...] = ()
-    fork: str = ""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Suite:
-    """Which arms to run with which seeds; `overrides` are the user's."""
+    """Which recipes to run with which seeds; `overrides` are the user's."""
 
     config: ConfigSource | None
-    arms: tuple[Arm, ...]
+    recipes: tuple[str, ...]
     seeds: tuple[int, ...]
     lake: Path
     prefix: str
     overrides: tuple[str | Override, ...]
     env: Mapping[str, str]
 
-    def name(self, arm: str, seed: int) -> str:
-        """Return the name of the run of an arm under a seed."""
-        return f"{self.prefix}-{arm}-{seed}"
+    def name(self, recipe: str, seed: int) -> str:
+        """Return the name of the run of a recipe under a seed."""
+        return f"{self.prefix}-{short_name(recipe)}-{seed}"
 
     @property
     def names(self) -> list[str]:
         """The names of all runs that are compared, seed by seed."""
-        return [self.name(arm.name, seed) for seed in self.seeds for arm in self.arms]
-
-    @property
-    def methods(self) -> dict[str, str]:
-        """The methods by which runs are compared, if their recipe alone is not the name."""
-        own = [arm.name for arm in self.arms if arm.name != short_name(arm.recipe)]
-        return {self.name(name, seed): name for seed in self.seeds for name in own}
-
-    @property
-    def is_chained(self) -> bool:
-        """Whether an arm makes models for others, so that their prompts must differ."""
-        return any(arm.recipe in (SUPERVISED, REWARD) for arm in self.arms)
+        return [self.name(recipe, seed) for seed in self.seeds for recipe in self.recipes]
 
 
-def chosen_variants(text: str) -> tuple[Arm, ...]:
-    """Return the variants of a list with commas as arms, in the order in which they run.
+def chosen_variants(text: str) -> tuple[str, ...]:
+    """Return the recipes of a list with commas, in the order in which they run.
+
+    The supervised model comes first, then the reward model of all others.
 
     Raises:
         ConfigError: for an unknown name.
     """
     every = [name for name, variant in RECIPES.items() if variant.compared]
-    return in_order(named_recipes(text, every=every, shown=RECIPES))
+    named = named_recipes(text, every=every, shown=RECIPES)
+    first = [SUPERVISED] if SUPERVISED in named else []
+    return (*first, REWARD, *(name for name in named if name not in (SUPERVISED, REWARD)))
 
 
 def named_recipes(text: str, *, every: Iterable[str], shown: Iterable[str]) -> list[str]:
@@ -107,21 +87,13 @@ def named_recipes(text: str, *, every: Iterable[str], shown: Iterable[str]) -> l
     return named
 
 
-def in_order(variants: Iterable[str]) -> tuple[Arm, ...]:
-    """Return variants as arms: the supervised model first, then the reward model of all others."""
-    named = list(dict.fromkeys(variants))
-    first = [SUPERVISED] if SUPERVISED in named else []
-    rest = [name for name in named if name not in (SUPERVISED, REWARD)]
-    return tuple(Arm(name=short_name(name), recipe=name) for name in (*first, REWARD, *rest))
-
-
 def run_suite(
     suite: Suite, turn: Callable[[Job], None], note: Callable[[str], None]
 ) -> dict[str, str]:
-    """Run or resume every arm under every seed; return why one made nothing, by run.
+    """Run or resume every recipe under every seed; return why one made nothing, by run.
 
     `turn` works on a job to its end; an error of it ends the suite, which the same call continues.
-    An arm without rows to train on, or that stops since its policy got worse, does not keep the
+    A recipe without rows to train on, or that stops since its policy got worse, does not keep the
     others from running.
     """
     empty = dict[str, str]()
@@ -143,31 +115,31 @@ def _jobs(suite: Suite, seed: int) -> Iterator[Job]:
     """Give the jobs of a seed; each is made when those that it builds on have ended."""
     shared = list[Override]()
     first: str | None = None
-    for arm in suite.arms:
-        config = _config(suite, arm, seed, shared)
-        name = suite.name(arm.name, seed)
+    for recipe in suite.recipes:
+        config = _config(suite, recipe, seed, shared)
+        name = suite.name(recipe, seed)
         begun = (run_folder(suite.lake, name) / JOURNAL).exists()
-        fork = suite.name(arm.fork, seed) if arm.fork else first
-        yield Job(config=config, lake=suite.lake, name=name, fork=None if begun else fork)
+        yield Job(config=config, lake=suite.lake, name=name, fork=None if begun else first)
         if not shared:
             shared = _measured_alike(config)
-        if arm.recipe == SUPERVISED:
+        if recipe == SUPERVISED:
             shared.append(_override("policy.model", made_model(suite.lake, name, "checkpoints")))
             continue
-        if arm.recipe == REWARD:
+        if recipe == REWARD:
             shared.append(_override("reward.model", made_model(suite.lake, name, "reward_models")))
         first = first or name
 
 
-def _config(suite: Suite, arm: Arm, seed: int, shared: Sequence[Override]) -> RunConfig:
+def _config(suite: Suite, recipe: str, seed: int, shared: Sequence[Override]) -> RunConfig:
     own = [_override("seed", seed), *shared]
-    if suite.is_chained:  # Each prompt serves the same purpose in all arms.
+    makers = {SUPERVISED, REWARD}
+    if makers & {*suite.recipes}:  # Each prompt serves the same purpose in all runs.
         own.append(_override("prompts.parts.layout", "disjoint"))
-    if arm.recipe in (SUPERVISED, REWARD):
+    if recipe in makers:
         own.append(_override("iterations", 1))
         # A setting for the others that these two, which optimise no policy by a reward, refuse.
         own.append(_override("prompts.variance.margin", None))
-    return load_config(suite.config, arm.recipe, [*suite.overrides, *arm.settings, *own], suite.env)
+    return load_config(suite.config, recipe, [*suite.overrides, *own], suite.env)
 
 
 def _measured_alike(config: RunConfig) -> list[Override]:

@@ -15,14 +15,8 @@ from ...policies.engines.engine import EngineError
 from ...policies.engines.thinking import INSIDE, begins_inside
 from ...policies.trainers.job import ONLINE
 from ...stores.records import Prompt
-from ..run.completers import grades
-from ..run.judge_panel import Panels
-from ..run.models import is_endpoint, is_rewarded, located
+from ..run.models import is_endpoint, located
 from ..run.observed import Observed
-
-TRAINING_ALONE = ("flip_probability", "keyed_on", "comparisons", "drop_cycles")
-"""Settings of annotators that evaluation has no use for."""
-BY_PEOPLE = "annotation.source names people's comparisons, and no annotators are asked in training"
 
 
 def judges_itself(config: RunConfig) -> bool:
@@ -82,23 +76,6 @@ def require_verifiable(config: RunConfig, prompts: Iterable[Prompt]) -> None:
             "cannot judge answers to any train prompt: it needs math with a reference, checks, or "
             "critic.verifier=./FILE.py:NAME; else set recipe.rewards.verifier=0"
         )
-
-
-def require_useful(config: RunConfig, given: Iterable[str]) -> None:
-    """Refuse settings of judges and pools, by their dotted paths, that the run would not look at.
-
-    Checked are those given by `--set`, or by `set` in Python: a file may have settings for several
-    recipes, and so may the options of a suite.
-
-    Raises:
-        ConfigError: naming the setting, and why it would change nothing.
-    """
-    for path in given:
-        section, _, name = path.partition(".")
-        annotates = section == "annotation"
-        reason = _idle_annotation(config, name) if annotates else _idle(config, section, name)
-        if reason:
-            raise ConfigError(f"{path} is unused: {reason}; leave it out")
 
 
 def _refuse(reasons: Iterator[str]) -> None:
@@ -215,41 +192,3 @@ def _require_separable(config: RunConfig) -> None:
 def _is_elsewhere(model: str, engine: EngineConfig) -> bool:
     """Whether an endpoint serves a model; nothing installed is looked at."""
     return engine.kind == "openai" or (engine.kind == "auto" and is_endpoint(model))
-
-
-def _idle(config: RunConfig, section: str, name: str) -> str | None:
-    """Return why a setting would change nothing, if it would."""
-    recipe = config.recipe
-    rewarded = f"with reward.model {config.reward.model} nothing is compared or graded"
-    match section:
-        case "completion" if config.annotation.source:
-            return "with annotation.source the answers are those that people compared"
-        case "completion" | "grading" if is_rewarded(config):
-            return rewarded
-        case "grading" if not grades(config):
-            return f"the recipe {recipe.name} has nothing graded"
-        case "recipe" if config.annotation.source and name == "n":
-            return BY_PEOPLE
-        case "critic" if isinstance(recipe, Grouped) and name == "samples":
-            return f"{recipe.name} asks for one critique of each answer"
-        case _:
-            return None
-
-
-def _idle_annotation(config: RunConfig, name: str) -> str | None:
-    panels, recipe = Panels.of(config), config.recipe.name
-    compares = f"the recipe {recipe} compares no answers"
-    if name == "source" or (config.annotation.source and name == "drop_cycles"):
-        return None
-    if config.annotation.source:
-        compares = BY_PEOPLE
-    elif is_rewarded(config):
-        compares = f"with reward.model {config.reward.model} {compares}"
-    if not panels.roles:
-        return f"{compares}, and assessment.reference names none to evaluate against"
-    if name in TRAINING_ALONE and panels.training is None:
-        return f"{compares}, and evaluation has no use for it"
-    role = name.partition(".")[0]
-    if role in ("strong", "medium", "weak") and role not in panels.roles:
-        return f"no annotator of the pool {config.annotation.pool} is made of the {role} model"
-    return None

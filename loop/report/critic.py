@@ -17,7 +17,7 @@ from ..data.splits import DEV, HELD_OUT
 from ..evaluation.plots import Heights, Histogram, Panel
 from ..lake.query.critic_scores import DRAFTS, RATING, judged_by_verifier, verified_answers
 from ..lake.query.runs import of_loop
-from ..lake.statistics.bootstrap import numbered
+from ..lake.statistics.clustered_estimates import numbered
 from ..lake.statistics.roc_area import area_estimate
 from .section import Section, over_iterations
 
@@ -26,7 +26,6 @@ NAMES = {ALL: "mean rating", REWARD: "reward"}
 LIMIT = 2000
 """So many answers of an iteration at most: their ids are hashes, so the first are any."""
 BINS = {ALL: 9, REWARD: 20}
-DRAWS, SEED = 200, 0
 JUDGES = {"critiques": "critic", "grades": "annotator", "preferences": "annotator"}
 """The tables of judgments, and the column of their judge."""
 AREAS = {
@@ -84,7 +83,8 @@ def _rated(run: RunReader) -> pl.DataFrame:
     The answers are those of one benchmark: held-out, else dev, else the drafts.
     """
     place = ("iteration", "benchmark", "prompt_id", "candidate_id")
-    empty = dict.fromkeys((*place, "aspect", "right", "value", "cluster"), pl.Null)
+    columns: tuple[str, ...] = (*place, "aspect", "right", "value", "cluster")
+    empty = dict.fromkeys(columns, pl.Null)
     if judged_by_verifier(run):
         return pl.DataFrame(schema=empty)
     every = verified_answers(run, None)
@@ -121,8 +121,6 @@ def _areas(answers: pl.DataFrame) -> Iterator[dict[str, object]]:
             own["value"].to_numpy().astype(np.float64),
             own["right"].to_numpy(),
             numbered(own["cluster"].to_list()),
-            draws=DRAWS,
-            seed=SEED,
         )
         row = {"benchmark": benchmark, "iteration": iteration, "aspect": aspect, "n": own.height}
         if found is not None:

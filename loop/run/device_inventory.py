@@ -185,8 +185,9 @@ def _share(parts: Sequence[EngineConfig | RewardConfig]) -> float:
 
 
 def _replicas(part: EngineConfig | RewardConfig) -> int:
-    auto = part.replicas == "auto"
-    return _cluster().replicas(gpus_each(part)) if auto else part.replicas
+    if part.replicas == "auto":
+        return _cluster().replicas(gpus_each(part))
+    return part.replicas
 
 
 @lru_cache

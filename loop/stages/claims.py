@@ -27,7 +27,7 @@ from ...policies.engines.engine import ScoreRequest
 from ...stores.journal_reader import Unit
 from ...stores.keys import Json, derive_seed, row_id
 from ...stores.records import SCORED, Breakdown, Candidate, Claim, Message
-from ..run.engine_client import ScorerLine
+from ..run.engine_client import ScorerClient
 from ..run.handles import Rows
 from ..run.iteration import Iteration
 from ..run.reporter import UnitStats
@@ -254,7 +254,7 @@ def _infer(
 
     RequestDispatcher(
         run=it.run,
-        line=ScorerLine(scorer=it.run.models.entailment()),
+        client=ScorerClient(scorer=it.run.models.entailment()),
         work=lambda unit: [asked(statement) for statement in statements(unit.chunk)],
         commit=commit,
     ).pay(stage)

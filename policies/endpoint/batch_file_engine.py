@@ -8,19 +8,21 @@ A record of each file is on disk before its batch begins. A later process with t
 after a stop or a crash, finds the record and waits for the same batch, so no request is paid twice.
 """
 
-import asyncio
 import json
 import logging
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Coroutine, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from http import HTTPStatus
 from itertools import groupby
 from pathlib import Path
 from typing import Any, TypeVar
+from urllib.parse import parse_qsl, urlsplit, urlunsplit
+
+import openai
 
 from ...configs.schema import EngineConfig
 from ...stores.durable import discard, make_folder, write_file
@@ -40,10 +42,10 @@ from ..engines.engine import (
 )
 from ..engines.token_count import token_count
 from .chat_completion import ChatRequest, vllm_fields
-from .endpoint import ServedModel, addresses, ask
+from .endpoint import ServedModel, addresses, api_key, ask
 from .faults import ATTEMPT_ERRORS, DeniedError, RefusedError, TemporaryError, fault_of, shown
 from .openai_engine import CLOSED, OpenAIEngine
-from .transport import Connections, StatusError, is_reasonable, reading
+from .transport import NO_KEY, SENT, AnswerTooLargeError, StatusError, is_reasonable
 
 T = TypeVar("T")
 
@@ -60,8 +62,12 @@ TRIES = 3
 
 ANSWERS_AT = "/v1/chat/completions"
 """The URL of each line, without any prefix of the endpoint's address."""
+OF_THE_BODY = ("content-length", "content-type", "host", "x-stainless-raw-response")
+"""The headers that the `openai` client may set; it needs the last one to parse the reply. Its
+other headers describe this machine, and some come from environment variables that are meant for
+another host.
+"""
 NONE_HERE = frozenset({404, 405, 501})
-OUTPUTS = ("output_file_id", "error_file_id")
 ENDED = ("completed", "expired", "cancelled", "failed")
 MISSING_LINE = TemporaryError("the batch ended without an answer to it", kind="busy")
 
@@ -70,6 +76,20 @@ logger = logging.getLogger("lpfloop.batches")
 
 class GoneError(Exception):
     """The endpoint does not have the requested object."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BatchRecord:
+    """A file of requests at an endpoint: the names of its lines, and the batch that answers it."""
+
+    url: str
+    file: str
+    asked: tuple[str, ...]
+    batch: str | None = None
+
+    def path(self, folder: Path) -> Path:
+        """Return where the record is kept."""
+        return folder / f"{digest([self.url, self.file])[:32]}.json"
 
 
 @dataclass(slots=True, eq=False)
@@ -93,34 +113,17 @@ class _Line:
 
 @dataclass(slots=True, eq=False)
 class _SentFile:
-    """A file of requests at an endpoint, its unanswered lines, and when all were answered.
+    """A file that was sent, its unanswered lines, and when all were answered."""
 
-    `asked` are the names of all its lines, `batch` is the batch that answers it. A record of these
-    is kept on disk.
-    """
-
-    url: str
-    file: str
-    asked: tuple[str, ...]
-    batch: str | None = None
+    record: BatchRecord
     lines: dict[str, _Line] = field(default_factory=dict[str, _Line])
     answered_at: float = 0.0
-
-    def save(self, folder: Path) -> None:
-        """Write the record."""
-        kept = {"url": self.url, "file": self.file, "asked": self.asked, "batch": self.batch}
-        write_file(self._path(make_folder(folder)), json.dumps(kept).encode())
-
-    def forget(self, folder: Path) -> None:
-        """Remove the record."""
-        discard(self._path(folder))
-
-    def _path(self, folder: Path) -> Path:
-        return folder / f"{digest([self.url, self.file])[:32]}.json"
 
 
 class BatchFileEngine:
     """One OpenAI-compatible endpoint that takes batch files."""
+
+    name = "openai"
 
     def __init__(self, model: str, config: EngineConfig, *, folder: Path) -> None:
         """Set up the endpoint; it is not contacted before the first request.
@@ -131,14 +134,15 @@ class BatchFileEngine:
             EngineError: when the address is not an http(s) URL.
         """
         [self.url] = addresses(model, config)
+        self.key = api_key(config)
         self.config = config
         self.folder = folder
         self.direct = OpenAIEngine(model, config)
         self.count = token_count(model)
+        self.closed = threading.Event()
         self.answered: list[_SentFile] = []
         self.learning = threading.Lock()
         self.has_learned = False
-        self._closed = threading.Event()
 
     def configure(self, config: EngineConfig) -> None:
         """Use new sizes of files, pauses and limits from the next file on."""
@@ -151,7 +155,7 @@ class BatchFileEngine:
 
     def close(self) -> None:
         """End all waiting; batches continue at the endpoint."""
-        self._closed.set()
+        self.closed.set()
         self.direct.close()
 
     def generate(self, batches: Iterable[Batch]) -> Iterator[BatchResult]:
@@ -164,33 +168,50 @@ class BatchFileEngine:
             EngineError: when the endpoint does not support batch files, or a batch fails as a
                 whole.
         """
-        self.call(_require_batches)
-        session = _Session(self, self.call(partial(ask, model_name=self.config.model_name)))
+        api = _BatchApi(self)
         try:
-            yield from session.drawn(iter(batches))
+            api.call(api.require_batches)
+            served = api.call(self._served_model)
+            session = _Session(self, api, served)
+            try:
+                yield from session.drawn(iter(batches))
+            finally:
+                session.log_unanswered()
         finally:
-            session.log_unanswered()
+            api.close()
 
-    def call(self, asked: Callable[[Connections], Coroutine[Any, Any, T]]) -> T:
-        """Return the result of a call about batch files, which is retried.
+    def _served_model(self) -> ServedModel:
+        connections = self.direct.connections[self.url]
+        return self.direct.run(ask(connections, self.config.model_name))
+
+
+class _BatchApi:
+    """The calls about batch files, each retried."""
+
+    def __init__(self, engine: BatchFileEngine) -> None:
+        self._engine = engine
+        self._client = _client(engine.url, engine.key)
+
+    def call(self, ask: Callable[[], T]) -> T:
+        """Return the result of a call.
 
         Raises:
             GoneError: if the requested object does not exist.
             EngineError: if it is refused, fails for `retry_timeout_s`, or the engine is closed.
         """
-        since = time.monotonic()
+        url, since = self._engine.url, time.monotonic()
         while True:
             try:
-                return self.direct.run(self._attempt(asked))
+                return self._attempt(ask)
             except RefusedError as refusal:
-                told = f"{self.url}: the endpoint refuses a batch file ({refusal})"
+                told = f"{url}: the endpoint refuses a batch file ({refusal})"
                 raise EngineError(told) from None
             except TemporaryError as fault:
-                pause_s = max(fault.pause_s or 0.0, self.config.batch_poll_s)
-                patience_s = self.config.retry_timeout_s
-                if time.monotonic() - since + pause_s > patience_s:
+                config = self._engine.config
+                pause_s = max(fault.pause_s or 0.0, config.batch_poll_s)
+                if time.monotonic() - since + pause_s > config.retry_timeout_s:
                     raise EngineError(
-                        f"{self.url}: no answer about a batch file within {patience_s:g} s "
+                        f"{url}: no answer about a batch file within {config.retry_timeout_s:g} s "
                         "(engine.retry_timeout_s); nothing is lost: resume when the endpoint "
                         f"answers ({fault})"
                     ) from None
@@ -204,90 +225,91 @@ class BatchFileEngine:
         """
         ends = time.monotonic() + seconds
         while (left := ends - time.monotonic()) > 0 and not until():
-            if self._closed.wait(min(left, POLL_S)):
+            if self._engine.closed.wait(min(left, POLL_S)):
                 raise EngineError(CLOSED)
 
-    def fault_of(self, error: Exception) -> TemporaryError | RefusedError | EngineError:
-        """Classify a failure at the endpoint."""
-        return fault_of(self.url, error, self.direct.key)
+    def close(self) -> None:
+        """Close the connections."""
+        self._client.close()
 
-    async def _attempt(self, asked: Callable[[Connections], Coroutine[Any, Any, T]]) -> T:
-        """Make a call once."""
+    def require_batches(self) -> None:
+        """Refuse an endpoint that does not support batch files.
+
+        Raises:
+            EngineError: with the endpoint's status.
+        """
         try:
-            async with asyncio.timeout(self.config.timeout_s):
-                return await asked(self.direct.connections[self.url])
-        except ATTEMPT_ERRORS as error:
-            gone = isinstance(error, StatusError) and error.status == HTTPStatus.NOT_FOUND
-            fault = GoneError() if gone else self.fault_of(error)
+            self._client.batches.list(limit=1)
+        except openai.APIStatusError as error:
+            if error.status_code not in NONE_HERE:
+                raise
+            raise EngineError(
+                f"{self._engine.url}: this endpoint does not accept batch files (HTTP "
+                f"{error.status_code} at /batches): set engine.batch=false"
+            ) from None
+
+    def upload(self, data: bytes) -> str:
+        """Send a file of requests; return its name there."""
+        named = ("requests.jsonl", data, "application/jsonl")
+        return _text(self._client.files.create(file=named, purpose="batch").id)
+
+    def begun(self, file: str) -> str:
+        """Return the batch that answers a file; create it if it does not exist yet."""
+        for batch in self._client.batches.list(limit=PAGE):
+            if batch.input_file_id == file:
+                return _text(batch.id)
+        created = self._client.batches.create(
+            input_file_id=file, endpoint=ANSWERS_AT, completion_window="24h"
+        )
+        return _text(created.id)
+
+    def state(self, batch: str) -> openai.types.Batch:
+        """Return the state of a batch."""
+        return self._client.batches.retrieve(batch)
+
+    def replies(self, file: str) -> dict[str, tuple[int, Any]]:
+        """Return status and body of the replies in a file, by name; empty if the file is gone."""
+        data = bytearray()
+        try:
+            with self._client.files.with_streaming_response.content(file) as reply:
+                for part in reply.iter_bytes():
+                    data += part
+                    if len(data) > OUTPUT_BYTES:
+                        raise AnswerTooLargeError
+        except openai.NotFoundError:
+            return {}
+        return dict(filter(None, map(_reply, bytes(data).splitlines())))
+
+    def _attempt(self, ask: Callable[[], T]) -> T:
+        """Make the call once.
+
+        Raises:
+            TemporaryError, RefusedError, GoneError, EngineError: for every failure.
+        """
+        url, key = self._engine.url, self._engine.key
+        try:
+            return ask()
+        except openai.NotFoundError:
+            fault = GoneError()
+        except openai.APIStatusError as error:
+            reply = error.response
+            failure = StatusError(reply.status_code, reply.headers, reply.content)
+            fault = fault_of(url, failure, key)
+        except openai.APIConnectionError as error:
+            told = f"the endpoint cannot be reached ({shown(str(error.__cause__ or error), key)})"
+            fault = TemporaryError(told, kind="lost")
+        except (openai.OpenAIError, *ATTEMPT_ERRORS) as error:
+            fault = fault_of(url, error, key)
         raise fault  # outside: a traceback from within would hold the server's text
-
-
-async def _require_batches(endpoint: Connections) -> None:
-    """Refuse an endpoint that does not support batch files."""
-    try:
-        await endpoint.get("batches", limit=1)
-    except StatusError as error:
-        if error.status not in NONE_HERE:
-            raise
-        raise EngineError(
-            f"{endpoint.url}: this endpoint does not accept batch files (HTTP {error.status} at "
-            "/batches): set engine.batch=false"
-        ) from None
-
-
-async def _begun(file: str, endpoint: Connections) -> str:
-    """Return the batch that answers a file; create it if it does not exist yet."""
-    query: dict[str, Any] = {"limit": PAGE}
-    while True:
-        listed: Any = await endpoint.get("batches", **query)
-        with reading(listed):
-            found = {str(one["input_file_id"]): str(one["id"]) for one in listed["data"]}
-            more = listed.get("has_more")
-        if file in found:
-            return found[file]
-        if not (more and found):
-            break
-        query["after"] = [*found.values()][-1]
-    about = {"input_file_id": file, "endpoint": ANSWERS_AT, "completion_window": "24h"}
-    return _id(await endpoint.post("batches", about))
-
-
-async def _uploaded(data: bytes, endpoint: Connections) -> str:
-    """Send a file of requests; return its name there."""
-    return _id(await endpoint.upload("files", data, purpose="batch"))
-
-
-async def _state(batch: str, endpoint: Connections) -> dict[str, Any]:
-    state: Any = await endpoint.get(f"batches/{batch}")
-    with reading(state):
-        return {name: state.get(name) for name in ("status", "errors", *OUTPUTS)}
-
-
-async def _replies(file: str, endpoint: Connections) -> dict[str, tuple[int, Any]]:
-    """Return status and body of the replies in a file, by name; empty if the file is gone."""
-    try:
-        content = await endpoint.download(f"files/{file}/content", OUTPUT_BYTES)
-    except StatusError as error:
-        if error.status != HTTPStatus.NOT_FOUND:
-            raise
-        return {}
-    return dict(filter(None, map(_reply, content.splitlines())))
-
-
-def _id(made: Any) -> str:
-    with reading(made):
-        if not isinstance(made["id"], str):
-            raise TypeError
-        return made["id"]
 
 
 class _Session:
     """One call of `generate`: its open requests, and the files they were sent in."""
 
-    def __init__(self, engine: BatchFileEngine, served: ServedModel) -> None:
-        self._engine, self._served = engine, served
-        known = _recorded(engine.folder, engine.url)
-        self._known = {name: file for file in known for name in file.asked}
+    def __init__(self, engine: BatchFileEngine, api: _BatchApi, served: ServedModel) -> None:
+        self._engine, self._api, self._served = engine, api, served
+        known = map(_SentFile, _records(engine.folder, engine.url))
+        self._known = {name: file for file in known for name in file.record.asked}
         self._names = Counter[str]()
         self._waiting: list[_Line] = []
         self._sent: list[_SentFile] = []
@@ -309,7 +331,7 @@ class _Session:
             yield from finished
             self._forget_answered(config)
             if self._open and not finished:
-                self._engine.rest(config.batch_poll_s, until=partial(is_stopping, source))
+                self._api.rest(config.batch_poll_s, until=partial(is_stopping, source))
             if is_stopping(source):
                 return
 
@@ -319,7 +341,7 @@ class _Session:
             logger.warning(
                 "batch %s continues at %s, with %s requests: the run waits for it again when "
                 "resumed",
-                file.batch or f"of file {file.file}",
+                file.record.batch or f"of file {file.record.file}",
                 self._engine.url,
                 len(file.lines),
             )
@@ -386,7 +408,7 @@ class _Session:
                 file.answered_at = now
             elif now - file.answered_at > config.batch_poll_s:
                 self._engine.answered.remove(file)
-                file.forget(self._engine.folder)
+                discard(file.record.path(self._engine.folder))
 
     def _send(self, config: EngineConfig) -> None:
         """Send the queued lines: in files, or directly if there are too few for one."""
@@ -412,11 +434,17 @@ class _Session:
                 break
             written.append(text)
         lines, self._waiting = self._waiting[: len(written)], self._waiting[len(written) :]
-        url, names = self._engine.url, tuple(line.name for line in lines)
-        file = _SentFile(url, self._engine.call(partial(_uploaded, b"".join(written))), names)
-        file.lines = {line.name: line for line in lines}
-        file.save(self._engine.folder)
+        name = self._api.call(lambda: self._api.upload(b"".join(written)))
+        record = BatchRecord(
+            url=self._engine.url, file=name, asked=tuple(line.name for line in lines)
+        )
+        file = _SentFile(record, {line.name: line for line in lines})
+        self._keep(file)
         self._sent.append(file)
+
+    def _keep(self, file: _SentFile) -> None:
+        folder = make_folder(self._engine.folder)
+        write_file(file.record.path(folder), json.dumps(asdict(file.record)).encode())
 
     def _written(self, line: _Line, config: EngineConfig) -> bytes:
         """Return the line of a file with the content of a direct request."""
@@ -454,45 +482,54 @@ class _Session:
         """Poll the batches, and take the answers of finished ones."""
         for file in list(self._sent):
             try:
-                state = self._engine.call(partial(_state, self._batch_of(file)))
+                state = self._api.call(partial(self._api.state, self._batch_of(file)))
             except GoneError:
                 logger.warning(
                     "%s knows nothing of the batch of file %s: %s requests are sent again",
                     self._engine.url,
-                    file.file,
+                    file.record.file,
                     len(file.lines),
                 )
                 self._drop(file)
                 self._waiting += file.lines.values()
                 continue
-            if state["status"] in ENDED:
+            if state.status in ENDED:
                 self._settle(file, state)
 
     def _batch_of(self, file: _SentFile) -> str:
-        """Return the batch that answers a file, once it is on record."""
-        if file.batch is None:
-            file.batch = self._engine.call(partial(_begun, file.file))
-            file.save(self._engine.folder)
-            logger.info("batch %s at %s: %s requests", file.batch, file.url, len(file.asked))
-        return file.batch
+        """Return the batch that answers a file, once it is on record.
+
+        Raises:
+            GoneError: if the endpoint does not know the file.
+        """
+        if file.record.batch is None:
+            batch = self._api.call(lambda: self._api.begun(file.record.file))
+            file.record = replace(file.record, batch=batch)
+            self._keep(file)
+            logger.info(
+                "batch %s at %s: %s requests", batch, self._engine.url, len(file.record.asked)
+            )
+        return str(file.record.batch)
 
     def _drop(self, file: _SentFile) -> None:
         self._sent.remove(file)
-        file.forget(self._engine.folder)
+        discard(file.record.path(self._engine.folder))
 
-    def _settle(self, file: _SentFile, state: dict[str, Any]) -> None:
+    def _settle(self, file: _SentFile, state: openai.types.Batch) -> None:
         """Take the answers of a finished batch; queue the other requests again."""
-        if state["status"] == "failed":
+        if state.status == "failed":
             self._drop(file)
-            why = shown(_reason(state["errors"]), self._engine.direct.key)
+            listed = None if state.errors is None else state.errors.data
+            said: object = listed[0].message if listed else None
+            why = shown(said, self._engine.key) if isinstance(said, str) else ""
             raise EngineError(
-                f"{self._engine.url}: the batch {file.batch} failed: "
+                f"{self._engine.url}: the batch {file.record.batch} failed: "
                 f"{why or 'the endpoint does not say why'}; if it is too large for your account, "
                 "lower engine.batch_most"
             )
         replies = dict[str, tuple[int, Any]]()
-        for name in filter(None, map(state.get, OUTPUTS)):
-            replies |= self._engine.call(partial(_replies, str(name)))
+        for name in filter(None, (state.output_file_id, state.error_file_id)):
+            replies |= self._api.call(partial(self._api.replies, name))
         self._sent.remove(file)
         file.answered_at = time.monotonic()
         self._engine.answered.append(file)
@@ -512,17 +549,20 @@ class _Session:
     def _read(
         self, line: _Line, reply: tuple[int, Any] | None
     ) -> Completion | RefusedError | TemporaryError:
-        """Return the answer in a reply, or the reason why it is not one."""
+        """Return the answer in a reply, or the reason why it is not one.
+
+        Raises:
+            EngineError: for a reply after which no request will be answered.
+        """
         if reply is None:
             return MISSING_LINE
-        status, body = reply
+        (status, body), key = reply, self._engine.key
         try:
             if status != HTTPStatus.OK:
                 raise StatusError(status, {}, json.dumps(body).encode())
-            direct = self._engine.direct
-            drawn = line.asked.completion(body, direct.unsupported, direct.key)
+            drawn = line.asked.completion(body, self._engine.direct.unsupported, key)
         except ATTEMPT_ERRORS as error:
-            fault = self._engine.fault_of(error)
+            fault = fault_of(self._engine.url, error, key)
         else:
             told = drawn.provenance
             batched = None if told is None else replace(told, batched=True)
@@ -534,20 +574,41 @@ class _Session:
         return fault
 
 
-def _recorded(folder: Path, url: str) -> Iterator[_SentFile]:
-    """Yield the files that were sent to an endpoint."""
+def _records(folder: Path, url: str) -> Iterator[BatchRecord]:
+    """Yield the records of files that were sent to an endpoint."""
     for path in folder.glob("[!.]*.json"):
-        kept: dict[str, Any] = json.loads(path.read_bytes())
-        if kept["url"] == url:
-            yield _SentFile(url, kept["file"], tuple(kept["asked"]), kept["batch"])
+        fields: dict[str, Any] = json.loads(path.read_bytes())
+        if fields["url"] == url:
+            record = BatchRecord(**fields)
+            yield replace(record, asked=tuple(record.asked))
 
 
-def _reason(errors: Any) -> str:
-    """Return the first message of a failed batch; "" if there is none."""
-    try:
-        return str(errors["data"][0]["message"] or "")
-    except (TypeError, LookupError):
-        return ""
+def _client(url: str, key: str | None) -> openai.OpenAI:
+    """Return a client that sends nothing about this machine, and connects only to this endpoint."""
+    parts = urlsplit(url)
+
+    def with_own_headers(request: Any) -> None:
+        for name in [*request.headers]:
+            if name.lower() not in OF_THE_BODY:
+                del request.headers[name]
+        request.headers.update({**SENT, "Authorization": f"Bearer {key or NO_KEY}"})
+
+    return openai.OpenAI(
+        base_url=urlunsplit(parts._replace(query="")),
+        default_query=dict(parse_qsl(parts.query)),
+        api_key=key or NO_KEY,
+        max_retries=0,
+        http_client=openai.DefaultHttpxClient(
+            trust_env=False, follow_redirects=False, event_hooks={"request": [with_own_headers]}
+        ),
+    )
+
+
+def _text(name: object) -> str:
+    """Return a name from an endpoint; raise TypeError if it is not a text."""
+    if not isinstance(name, str):
+        raise TypeError
+    return name
 
 
 def _reply(line: bytes) -> tuple[str, tuple[int, Any]] | None:

@@ -4,7 +4,7 @@ Proxies from the environment are not used: a key must reach its endpoint and no 
 not limited here: the caller sets one deadline for the whole attempt.
 
 Requests go through `aiohttp`: the `openai` client takes several times its processor time
-(`benchmarks/endpoints.py`).
+(`benchmarks/endpoints.py`). Only batch files go through that client.
 """
 
 import asyncio

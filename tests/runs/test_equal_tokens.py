@@ -13,8 +13,8 @@ from lpfloop.loop.cli.app import app
 from lpfloop.loop.daemon import control
 from lpfloop.loop.daemon.equal_record import read_record
 from lpfloop.loop.daemon.equal_sizes import ITERATIONS
-from lpfloop.loop.daemon.equal_table import EqualTable, outcomes_of
-from lpfloop.loop.daemon.equal_tokens import EqualSuite, run_equal
+from lpfloop.loop.daemon.equal_table import equal_document, outcomes_of
+from lpfloop.loop.daemon.equal_tokens import EqualComparison
 from lpfloop.loop.daemon.suite import Suite
 from lpfloop.loop.data import prompts
 from lpfloop.loop.evaluation.token_course import TokenBudget
@@ -48,25 +48,26 @@ def call(lake, *words):
 
 def suite(lake, *, seeds=(0, 1, 2), overrides=FEW):
     return Suite(
-        config="tiny", arms=(), seeds=seeds, lake=lake, prefix="eq", overrides=overrides, env={}
+        config="tiny", recipes=(), seeds=seeds, lake=lake, prefix="eq", overrides=overrides, env={}
     )
 
 
-def equal(lake, *, budget=BUDGET, trials=2, **about):
-    return EqualSuite(suite=suite(lake, **about), budget=budget, trials=trials)
-
-
-def run(asked, *recipes, world=None, told=None):
-    world = world or TurnedWorld()
-    note = (told if told is not None else []).append
-    return run_equal(asked, recipes, world.turn, note), world
+def equal(lake, *, budget=BUDGET, trials=2, turn=None, told=None, **about):
+    return EqualComparison(
+        suite=suite(lake, **about),
+        budget=budget,
+        trials=trials,
+        turn=turn or TurnedWorld().turn,
+        note=(told if told is not None else []).append,
+    )
 
 
 @pytest.fixture(scope="module")
 def compared(tmp_path_factory):
     """Two methods, two trials each, three seeds: the lake, the record, the world, the notes."""
     lake, told = tmp_path_factory.mktemp("equal"), list[str]()
-    record, world = run(equal(lake), "reward-only", "ppo", told=told)
+    world = TurnedWorld()
+    record = equal(lake, turn=world.turn, told=told).run(["reward-only", "ppo"])
     return lake, record, world, told
 
 
@@ -83,7 +84,7 @@ def test_trials_then_a_run_for_each_seed(compared):
         assert not outcome.is_short
         assert min(len(course.points) for course in outcome.courses) > ITERATIONS
     assert any("trial of ppo" in line and "training.ppo.learning_rate" in line for line in told)
-    verdict = EqualTable(record=record, outcomes=outcomes).as_document()["verdicts"]
+    verdict = equal_document(record, outcomes)["verdicts"]
     assert [each["answer"] for each in verdict] == ["undecided"]
 
 
@@ -91,7 +92,7 @@ def test_dev_prompts_choose_among_trials(tmp_path):
     own = load_config("tiny", "reward-only", [], {}).training.dpo.learning_rate
     best = float(f"{3 * own:.6g}")
     world = TurnedWorld(best_rate=best, gain=0.2)
-    record, _ = run(equal(tmp_path, seeds=(0,)), "reward-only", world=world)
+    record = equal(tmp_path, seeds=(0,), turn=world.turn).run(["reward-only"])
     (method,) = record.methods
     assert method.chosen == 1
     assert method.trials[1].settings == {"training.dpo.learning_rate": best}
@@ -108,19 +109,20 @@ def test_resume_adds_seeds(tmp_path):
         world.turn(job)
 
     with pytest.raises(Stopped):
-        run_equal(equal(tmp_path, trials=1), ["reward-only"], stopping, lambda _: None)
+        equal(tmp_path, trials=1, turn=stopping).run(["reward-only"])
     begun = read_record(tmp_path, "eq")
     world.turned.clear()
-    record, _ = run(equal(tmp_path, trials=1), "reward-only", world=world)
+    record = equal(tmp_path, trials=1, turn=world.turn).run(["reward-only"])
     assert world.turned == ["eq-reward-only-0", "eq-reward-only-1", "eq-reward-only-2"]
     assert record.methods == begun.methods
     world.turned.clear()
-    longer, _ = run(equal(tmp_path, trials=1, seeds=(0, 1, 2, 3)), "reward-only", world=world)
+    wider = equal(tmp_path, trials=1, seeds=(0, 1, 2, 3), turn=world.turn)
+    longer = wider.run(["reward-only"])
     assert world.turned[-1] == "eq-reward-only-3"
     assert (longer.methods, longer.seeds) == (begun.methods, (0, 1, 2, 3))
     other = (*FEW, "critic.samples=2", "training.dpo.beta=0.3")
     with pytest.raises(ConfigError, match=r"training\.dpo\.beta: 0\.1 -> 0\.3.*another one with"):
-        run(equal(tmp_path, trials=1, overrides=other), "reward-only")
+        equal(tmp_path, trials=1, overrides=other).run(["reward-only"])
 
 
 def test_incomparable_methods_are_refused(tmp_path, subtests):
@@ -136,7 +138,7 @@ def test_incomparable_methods_are_refused(tmp_path, subtests):
         with subtests.test(recipe=recipe, said=said):
             lake, world = tmp_path / "lake", TurnedWorld()
             with pytest.raises(ConfigError, match=said):
-                run(equal(lake, **{"seeds": (0,), "trials": 1, **asked}), recipe, world=world)
+                equal(lake, seeds=(0,), trials=1, turn=world.turn, **asked).run([recipe])
             assert world.turned == []
             assert not lake.exists()
 

@@ -16,7 +16,6 @@ from ...data.file_row import as_row
 from ...data.files import InputError, Row, RowError
 from ...data.prompt_context import INPUT
 from ...data.prompt_rows import TEXT_FIELDS
-from ...data.published_fields import INSTRUCTIONS
 from ...data.rating_scale import THREE_LEVEL
 from ...data.row_fields import ANSWER_FIELDS
 from .answer_rows import ENTRY_FIELDS, candidates, ends_with_an_answer, prompts

@@ -211,8 +211,9 @@ class LoadedModels:
 
     def _wake(self, loaded: _Loaded) -> None:
         try:
-            if isinstance(loaded.model, HostedModel):
-                loaded.model.wake()
+            model = loaded.model
+            if isinstance(model, HostedModel):
+                model.wake()
         except EngineError as error:
             logger.warning("a model is opened again, as it does not wake: %s", error)
             self.close(loaded.allocation.name)

@@ -20,7 +20,7 @@ from ...configs.engines import NO_MODEL
 from ...configs.own_function import names_function
 from ...configs.recipes import Rewarded
 from ...configs.schema import ConfigError, EngineConfig, RewardConfig, RunConfig
-from ...policies.engines.canary import read_canary
+from ...policies.engines.canary import CanaryRow, read_canary
 from ...policies.engines.chat_template import require_chat, template_text
 from ...policies.engines.engine import Engine, EngineError, Scorer
 from ...policies.engines.entailment import entailment_label
@@ -409,10 +409,14 @@ def _proved(engine: Engine, served: Served) -> Engine:
     if not rows:
         logger.warning("%s lacks a canary: only its hash proves the weights", served.location)
     try:
-        # Scripts and endpoints cannot measure.
-        if isinstance(engine, HostedModel):
-            engine.prove(rows)
+        _prove(engine, rows)
     except EngineError:
         engine.close()
         raise
     return engine
+
+
+def _prove(engine: Engine, rows: Sequence[CanaryRow]) -> None:
+    # Scripts and endpoints cannot measure.
+    if isinstance(engine, HostedModel):
+        engine.prove(rows)

@@ -17,7 +17,6 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from http import HTTPStatus
-from itertools import groupby
 from pathlib import Path
 from typing import Any, TypeVar
 from urllib.parse import parse_qsl, urlsplit, urlunsplit
@@ -55,8 +54,6 @@ OUTPUT_BYTES = 2**30
 """The largest file of answers that is read."""
 PAGE = 100
 """The number of batches per listing."""
-SLICE = 32
-"""The number of concurrent direct requests."""
 TRIES = 3
 """The number of files without an answer after which a request is sent directly."""
 
@@ -460,23 +457,12 @@ class _Session:
 
     def _ask_directly(self, lines: Sequence[_Line]) -> None:
         """Send requests directly, at the full price."""
-        parts = [
-            part[start : start + SLICE]
-            for _, group in groupby(lines, key=lambda line: line.asked.sampling)
-            for part in [list(group)]
-            for start in range(0, len(part), SLICE)
-        ]
         batches = [
-            Batch(
-                key=str(number),
-                requests=tuple(line.asked.request for line in part),
-                sampling=part[0].asked.sampling,
-            )
-            for number, part in enumerate(parts)
+            Batch(key=str(n), requests=(line.asked.request,), sampling=line.asked.sampling)
+            for n, line in enumerate(lines)
         ]
         for result in self._engine.direct.generate(batches):
-            for line, drawn in zip(parts[int(result.key)], result.answers, strict=True):
-                self._give(line, drawn)
+            self._give(lines[int(result.key)], *result.answers)
 
     def _look(self) -> None:
         """Poll the batches, and take the answers of finished ones."""

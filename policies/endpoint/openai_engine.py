@@ -12,7 +12,6 @@ from collections.abc import Coroutine, Iterable, Iterator, Sequence
 from concurrent.futures import CancelledError, Future
 from contextlib import suppress
 from dataclasses import replace
-from functools import partial
 from typing import Any, TypeVar
 
 from ...configs.schema import EngineConfig
@@ -35,7 +34,7 @@ from ..engines.token_count import token_count
 from .chat_completion import ChatRequest, vllm_fields
 from .endpoint import ServedModel, addresses, api_key, ask, same_model
 from .faults import ATTEMPT_ERRORS, DeniedError, RefusedError, fault_of
-from .queue import Job, RequestQueue, Server
+from .queue import RequestQueue, Server
 from .transport import Connections, allow_connections
 from .unsupported_params import newly_unsupported, overflows
 
@@ -139,7 +138,9 @@ class OpenAIEngine:
         self._count = token_count(model)
         self._refused = 0
         self._tasks: set[asyncio.Task[Any]] = set()
-        self._requests = RequestQueue(urls, config, self.key)
+        self._requests = RequestQueue(
+            urls, config, self.key, attempt=self._attempt, check=self._ask_shortly
+        )
         self.connections = {url: Connections(url, self.key) for url in urls}
         self._served: dict[str, ServedModel] = {}
         allow_connections(self._requests.slots)
@@ -295,16 +296,8 @@ class OpenAIEngine:
 
     async def _answer(self, request: Request, sampling: Sampling) -> Completion:
         """Return a request's completion; a `failed` one if only this request cannot be answered."""
-        asked = ChatRequest(request, sampling, self._count)
-        limited = self._config.tokens_per_minute is not None
-        job = Job(
-            partial(self._attempt, asked),
-            partial(self._ask_shortly, asked),
-            tokens=asked.tokens if limited else 0,
-            used=lambda drawn: drawn.prompt_tokens + drawn.completion_tokens,
-        )
         try:
-            return await self._requests.ask(job)
+            return await self._requests.ask(ChatRequest(request, sampling, self._count))
         except RefusedError as refusal:
             return failed(request.request_id, str(refusal))
 

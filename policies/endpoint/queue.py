@@ -20,7 +20,7 @@ import threading
 from collections import deque
 from collections.abc import Callable, Coroutine, Hashable, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Generic, TypeVar
+from typing import Any
 from weakref import WeakValueDictionary
 
 from tenacity import (
@@ -31,10 +31,9 @@ from tenacity import (
 )
 
 from ...configs.schema import EngineConfig
-from ..engines.engine import EngineError
+from ..engines.engine import Completion, EngineError
+from .chat_completion import ChatRequest
 from .faults import FaultKind, RefusedError, TemporaryError
-
-T = TypeVar("T")
 
 BACKOFF = wait_random_exponential(multiplier=2.0, max=30.0)
 """How long a failed request waits before its next attempt, in seconds."""
@@ -65,20 +64,6 @@ another request was answered, no request is given up.
 MINUTE = 60.0
 
 logger = logging.getLogger("lpfloop.endpoint")
-
-
-@dataclass(frozen=True, slots=True)
-class Job(Generic[T]):
-    """A request to any of the endpoints.
-
-    `attempt` sends it, `check` sends a short question instead; both raise TemporaryError,
-    RefusedError or EngineError. The job may cost `tokens`; `used` returns a result's actual cost.
-    """
-
-    attempt: "Callable[[Server], Coroutine[Any, Any, T]]"
-    check: "Callable[[Server], Coroutine[Any, Any, object]]"
-    tokens: int = 0
-    used: Callable[[T], int] = lambda _: 0
 
 
 @dataclass(slots=True)
@@ -161,11 +146,23 @@ class Server:
 class RequestQueue:
     """The endpoints of one model, and the requests that wait for them.
 
+    `attempt` sends a request to an endpoint, `check` sends a short question instead; both raise
+    TemporaryError, RefusedError or EngineError.
+
     `under_way` counts attempts, `resting` requests that wait for their next one. `heard`: an
     endpoint has answered a request.
     """
 
-    def __init__(self, urls: Iterable[str], config: EngineConfig, key: str | None) -> None:
+    def __init__(
+        self,
+        urls: Iterable[str],
+        config: EngineConfig,
+        key: str | None,
+        *,
+        attempt: Callable[[ChatRequest, Server], Coroutine[Any, Any, Completion]],
+        check: Callable[[ChatRequest, Server], Coroutine[Any, Any, None]],
+    ) -> None:
+        self._send, self._check = attempt, check
         self.under_way = self.resting = 0
         self.heard = False
         self._config = config
@@ -195,8 +192,8 @@ class RequestQueue:
             server.resize(config.concurrency)
         self._dispatch()
 
-    async def ask(self, job: Job[T]) -> T:
-        """Return the result of a job, retried until an endpoint answers it.
+    async def ask(self, asked: ChatRequest) -> Completion:
+        """Return the completion of a request, retried until an endpoint answers it.
 
         Raises:
             RefusedError: if an endpoint refuses the request, or it is given up.
@@ -206,7 +203,7 @@ class RequestQueue:
         history = History()
         while True:
             try:
-                return await self._attempt(job, history)
+                return await self._attempt(asked, history)
             except TemporaryError as fault:
                 pause_s = _pause_s(fault, history.failures)
             self.resting += 1
@@ -229,38 +226,38 @@ class RequestQueue:
             if not future.done():
                 future.set_exception(EngineError(self._stopped))
 
-    async def _attempt(self, job: Job[T], history: History) -> T:
+    async def _attempt(self, asked: ChatRequest, history: History) -> Completion:
         """Send a request to one endpoint once."""
         server = await self._slot(history)
         used = 0
         booked: Booking | None = None
         try:
-            booked = await self._pace(server, job.tokens)
+            booked = await self._pace(server, asked)
             if server.opens_at > self._now:  # it was closed meanwhile
                 raise TemporaryError(server.last_fault, kind="unreachable", pause_s=0.0)
             self.under_way += 1
             try:
-                result = await self._asked(job, history, server)
+                drawn = await self._asked(asked, history, server)
             finally:
                 self.under_way -= 1
-            used = job.used(result)
+            used = drawn.prompt_tokens + drawn.completion_tokens
         finally:
             if booked is not None:
                 server.rate.settle(booked, used)
             self._release(server)
-        return result
+        return drawn
 
-    async def _asked(self, job: Job[T], history: History, server: Server) -> T:
+    async def _asked(self, asked: ChatRequest, history: History, server: Server) -> Completion:
         """Send a request, after a short question if the request may be at fault."""
         began = self._now
         is_strange = not self.heard and server.unreadable >= TRIP_AFTER
         checks = is_strange or (history.suspicion >= GIVEN_UP_AT - 1 and not server.answers_others)
         try:
             if checks:
-                await job.check(server)
+                await self._check(asked, server)
                 self._note_answer(server)
                 checks = False
-            result = await job.attempt(server)
+            drawn = await self._send(asked, server)
         except TemporaryError as fault:
             if checks and is_strange and fault.kind == "unreadable":
                 error = EngineError(
@@ -280,7 +277,7 @@ class RequestQueue:
             raise
         self._note_answer(server)
         server.answered()
-        return result
+        return drawn
 
     def _note_answer(self, server: Server) -> None:
         self.heard, self._failing_since = True, None
@@ -349,20 +346,22 @@ class RequestQueue:
             loop = asyncio.get_running_loop()
             self._alarm = loop.call_at(min(closed) + 1e-3, self._dispatch)
 
-    async def _pace(self, server: Server, tokens: int) -> "Booking | None":
+    async def _pace(self, server: Server, asked: ChatRequest) -> "Booking | None":
         """Wait until the configured limits of requests and tokens per minute admit the request."""
-        config = self._config
-        if config.requests_per_minute is None and config.tokens_per_minute is None:
+        limits = self._limits()
+        if limits == (None, None):
             return None
+        # Counting takes time, and matters only under a limit.
+        tokens = 0 if limits[1] is None else asked.tokens
         async with server.turn:
             while True:
-                config = self._config
-                booked = server.rate.book(
-                    config.requests_per_minute, config.tokens_per_minute, tokens, self._now
-                )
+                booked = server.rate.book(*self._limits(), tokens, self._now)
                 if isinstance(booked, Booking):
                     return booked
                 await asyncio.sleep(booked)
+
+    def _limits(self) -> tuple[int | None, int | None]:
+        return self._config.requests_per_minute, self._config.tokens_per_minute
 
     @property
     def _now(self) -> float:

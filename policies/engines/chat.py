@@ -12,7 +12,7 @@ parts that a model's template lacks are added to the text of the template itself
 
 import json
 import sys
-from collections.abc import Sequence
+from collections.abc import Sequence, Sized
 from dataclasses import replace
 from functools import cached_property, lru_cache
 from pathlib import Path
@@ -29,7 +29,7 @@ from .chat_template import (
     require_values,
     tokenizer_template,
 )
-from .engine import Completion, EngineError, Request, failed, overlong
+from .engine import Completion, EngineError, Request, Sampling, failed, overlong
 from .thinking import KNOWN, PLAIN, ChatForm, ParsedAnswer, Thinking, opens_thought, parse_answer
 
 FOLDING = (
@@ -156,6 +156,27 @@ class ChatTokenizer:
         if places and not ended:
             text = text[: min(places)]
         return parse_answer(text, self.thinking, ended=ended, stopped=bool(places))
+
+    def completion(
+        self,
+        request: Request,
+        sampling: Sampling,
+        prompt: Sized,
+        token_ids: Sequence[int],
+        logprob: float | None,
+    ) -> Completion:
+        """Return the completion of the tokens that were drawn after a prompt of tokens."""
+        answer = self.answer(token_ids, sampling.stop)
+        return Completion(
+            request_id=request.request_id,
+            text=answer.text,
+            reasoning=answer.reasoning,
+            prompt_tokens=len(prompt),
+            completion_tokens=len(token_ids),
+            finish_reason=answer.finish_reason,
+            logprob=logprob,
+            token_ids=tuple(token_ids) if sampling.token_ids else None,
+        )
 
     def decoded(self, token_ids: Sequence[int]) -> str:
         """Decode tokens, with the special ones."""

@@ -174,7 +174,10 @@ class TransformersEngine(TransformersModel):
             for start in range(0, len(rows), GROUP):
                 group = rows[start : start + GROUP]
                 self._draw(group, sampling)
-                done.update((row.index, self._completion(row, sampling)) for row in group)
+                for row in group:
+                    done[row.index] = self._chat.completion(
+                        row.request, sampling, row.prompt, row.drawn, row.logprob
+                    )
             yield BatchResult(key=batch.key, answers=tuple(done[i] for i in range(len(done))))
 
     def logprobs(self, conversations: Sequence[tuple[Message, ...]]) -> list[AnswerLogprob | None]:
@@ -196,19 +199,6 @@ class TransformersEngine(TransformersModel):
 
     def configure(self, config: EngineConfig) -> None:
         """Do nothing: a loaded model is without live settings."""
-
-    def _completion(self, row: _BatchRow, sampling: Sampling) -> Completion:
-        answer = self._chat.answer(row.drawn, sampling.stop)
-        return Completion(
-            request_id=row.request.request_id,
-            text=answer.text,
-            reasoning=answer.reasoning,
-            prompt_tokens=len(row.prompt),
-            completion_tokens=len(row.drawn),
-            finish_reason=answer.finish_reason,
-            logprob=row.logprob,
-            token_ids=tuple(row.drawn) if sampling.token_ids else None,
-        )
 
     def _draw(self, group: list[_BatchRow], sampling: Sampling) -> None:
         """Extend every row of a group until it stops; finished rows leave the forward pass."""

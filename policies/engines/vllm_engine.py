@@ -15,7 +15,7 @@ import json
 import math
 from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -32,7 +32,6 @@ from .engine import (
     BatchResult,
     Completion,
     EngineError,
-    Request,
     take,
 )
 from .thinking import ChatForm, Thinking
@@ -262,26 +261,17 @@ def _repack_heads(model: Any) -> None:
 
 @dataclass(slots=True)
 class _OpenBatch:
-    """A batch with requests still in flight."""
+    """A batch, the bias of its tokens, and its completions so far by the places of requests."""
 
     batch: Batch
     bias: dict[int, float]
-    done: dict[int, Completion]
-
-    @property
-    def complete(self) -> bool:
-        return len(self.done) == len(self.batch.requests)
-
-    def result(self) -> BatchResult:
-        completions = tuple(self.done[index] for index in range(len(self.done)))
-        return BatchResult(key=self.batch.key, answers=completions)
+    done: dict[int, Completion] = field(default_factory=dict[int, Completion])
 
 
 class _Drawing:
     """One pass over a caller's batches.
 
-    `_flight` holds, by vLLM's name for a request, its batch, its place there, and the tokens of its
-    prompt.
+    `_flight` holds, by vLLM's name for a request, its batch, its place there, and its prompt.
     """
 
     def __init__(self, engine: Any, chat: ChatTokenizer, context: int) -> None:
@@ -289,7 +279,7 @@ class _Drawing:
         self._chat = chat
         self._context = context
         self._names = map(str, count())
-        self._flight: dict[str, tuple[_OpenBatch, int, int]] = {}
+        self._flight: dict[str, tuple[_OpenBatch, int, tuple[int, ...]]] = {}
 
     @property
     def pending(self) -> int:
@@ -298,24 +288,21 @@ class _Drawing:
 
     def admit(self, batch: Batch) -> Iterator[BatchResult]:
         """Queue a batch's requests; yield a batch with nothing to draw at once."""
-        opened = _OpenBatch(batch, self._chat.biases(batch.sampling.logit_bias), {})
+        opened = _OpenBatch(batch, self._chat.biases(batch.sampling.logit_bias))
         for index, request in enumerate(batch.requests):
             prompt = self._chat.admitted(request, self._context)
             if isinstance(prompt, Completion):
                 opened.done[index] = prompt
             else:
-                self._add(opened, index, request, prompt)
-        if opened.complete:
-            yield opened.result()
+                self._add(opened, index, prompt)
+        yield from _whole(opened)
 
-    def _add(
-        self, opened: _OpenBatch, index: int, request: Request, prompt: tuple[int, ...]
-    ) -> None:
+    def _add(self, opened: _OpenBatch, index: int, prompt: tuple[int, ...]) -> None:
         from vllm import SamplingParams
         from vllm.inputs import tokens_input
         from vllm.sampling_params import RequestOutputKind, StructuredOutputsParams
 
-        sampling = opened.batch.sampling
+        request, sampling = opened.batch.requests[index], opened.batch.sampling
         form = None if request.schema is None else reply_form(request.schema, self._chat.thinking)
         parameters = SamplingParams(
             temperature=sampling.temperature,
@@ -336,38 +323,33 @@ class _Drawing:
         )
         name = next(self._names)
         self._engine.add_request(name, tokens_input(list(prompt)), parameters)
-        self._flight[name] = (opened, index, len(prompt))
+        self._flight[name] = opened, index, prompt
 
     def step(self) -> Iterator[BatchResult]:
-        """UnitStats every running request by a token; yield the batches that became complete."""
-        if not self._flight:
-            return
-        for output in self._engine.step():
+        """Advance every running request by a token; yield the batches that became complete."""
+        for output in self._engine.step() if self._flight else ():
             if not output.finished:
                 continue
-            opened, index, prompt_tokens = self._flight.pop(output.request_id)
+            opened, index, prompt = self._flight.pop(output.request_id)
+            request, sampling = opened.batch.requests[index], opened.batch.sampling
             drawn = output.outputs[0]
-            opened.done[index] = self._completion(opened.batch, index, prompt_tokens, drawn)
-            if opened.complete:
-                yield opened.result()
-
-    def _completion(self, batch: Batch, index: int, prompt_tokens: int, drawn: Any) -> Completion:
-        request, sampling = batch.requests[index], batch.sampling
-        if drawn.finish_reason not in ("stop", "length"):
-            raise EngineError(f"vLLM gave up request {request.request_id}: {drawn.finish_reason}")
-        answer = self._chat.answer(drawn.token_ids, sampling.stop)
-        return Completion(
-            request_id=request.request_id,
-            text=answer.text,
-            reasoning=answer.reasoning,
-            prompt_tokens=prompt_tokens,
-            completion_tokens=len(drawn.token_ids),
-            finish_reason=answer.finish_reason,
-            logprob=float(drawn.cumulative_logprob) if sampling.logprob else None,
-            token_ids=tuple(drawn.token_ids) if sampling.token_ids else None,
-        )
+            if drawn.finish_reason not in ("stop", "length"):
+                told = f"vLLM gave up request {request.request_id}: {drawn.finish_reason}"
+                raise EngineError(told)
+            logprob = float(drawn.cumulative_logprob) if sampling.logprob else None
+            opened.done[index] = self._chat.completion(
+                request, sampling, prompt, drawn.token_ids, logprob
+            )
+            yield from _whole(opened)
 
     def abort(self) -> None:
         """Abort the requests in flight."""
         if self._flight:
             self._engine.abort_request([*self._flight])
+
+
+def _whole(opened: _OpenBatch) -> Iterator[BatchResult]:
+    """Yield a batch's result if it is complete."""
+    if len(opened.done) == len(opened.batch.requests):
+        answers = tuple(opened.done[index] for index in range(len(opened.done)))
+        yield BatchResult(key=opened.batch.key, answers=answers)

@@ -49,7 +49,6 @@ def worker_environment(
 
     `config` is the model's. The worker sees only the GPUs of `devices`; by default all that this
     process sees.
-    this process sees.
 
     Several threads split a matrix product in a way that depends on the number of requests in
     flight, which changes the last bits of log-probabilities; one thread does not.

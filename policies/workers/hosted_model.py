@@ -65,10 +65,6 @@ logger = logging.getLogger("lpfloop.worker")
 LONGEST_PAUSE = 8.0
 """Seconds of the longest pause before a restart; the first is a quarter of a second."""
 
-GATHER_S = 2.0
-"""Seconds that the first replica to have loaded waits for others that load at the same time: alone
-it would take all of a small stage."""
-
 SUSPICIOUS = 2
 """Deaths with the same batch in flight before a search for the cause starts."""
 
@@ -81,7 +77,6 @@ TOGETHER = 16
 CLOSED = "the model was closed"
 
 Config = TypeVar("Config", EngineConfig, RewardConfig)
-T = TypeVar("T")
 
 
 class GivenUpError(EngineError):
@@ -145,7 +140,6 @@ class _Call(Generic[In, Ans]):
     returned: deque[In] = field(default_factory=deque[In])
     deaths: Counter[str] = field(default_factory=Counter[str])
     results: list[Result[Ans]] = field(default_factory=list[Result[Ans]])
-    gathers_until: float | None = None
 
 
 class HostedModel(Generic[Config]):
@@ -388,11 +382,9 @@ class HostedModel(Generic[Config]):
         Return the seconds after which there may be others.
         """
         while True:
-            free = [(r, r.process) for r in self.replicas if self._has_room(r)]
+            free = [(r, process) for r in self.replicas if (process := self._with_room(r))]
             if not free:
                 return math.inf
-            if (gathering_s := self._gathering_s(call)) > 0:
-                return gathering_s
             item = self._next_item(call)
             if item is None:
                 return POLL_S if call.more else math.inf
@@ -405,20 +397,13 @@ class HostedModel(Generic[Config]):
             except WorkerDeathError as death:
                 self._bury(call, replica, death)
 
-    def _has_room(self, replica: Replica) -> bool:
+    def _with_room(self, replica: Replica) -> ModelProcess | None:
+        """Return a replica's process if it can take another item."""
         process = replica.process
         if process is None or process.info is None or replica.search is not None:
-            return False
+            return None
         proved = not self._canary or replica.proved is process
-        return proved and replica.outstanding < process.info.window
-
-    def _gathering_s(self, call: _Call[In, Ans]) -> float:
-        """Return how long the loaded replicas still wait for the others."""
-        if not any(r.process and not (r.process.info or r.waits) for r in self.replicas):
-            return 0.0
-        now = time.monotonic()
-        call.gathers_until = call.gathers_until or now + GATHER_S
-        return call.gathers_until - now
+        return process if proved and replica.outstanding < process.info.window else None
 
     def _next_item(self, call: _Call[In, Ans]) -> In | None:
         """Return an item of a process that died, else the caller's next item, if ready."""
@@ -485,6 +470,8 @@ class HostedModel(Generic[Config]):
         faults: list[EngineError] = []
         with self._used():
             pending = self.replicas
+            for replica in pending:
+                replica.ordered = None
             while pending := [r for r in pending if not self._settles(r, order, done, faults)]:
                 self._wait(self._left_s())
         if faults and not done:

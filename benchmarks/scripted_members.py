@@ -60,9 +60,7 @@ class Member(ModelProcess):
         self._troupe = troupe
         self._items: queue.SimpleQueue[Frame | None] = queue.SimpleQueue()
         window = troupe.window
-        self._heard(
-            WorkerInfo(engine="script", device="none", versions={}, window=window, sleeps=False)
-        )
+        self._heard(WorkerInfo(window=window, sleeps=False))
         troupe.note("began")
         threading.Thread(target=self._work, daemon=True).start()
 

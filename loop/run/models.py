@@ -29,7 +29,7 @@ from ...policies.workers.identity import (
     refuse_quantised,
     scorer_digest,
 )
-from ...policies.workers.open import engine_kind, open_engine, open_entailment, open_scorer
+from ...policies.workers.open import engine_kind, open_engine, open_scorer
 from ...stores.keys import Json
 from .device_inventory import DeviceInventory, in_turns
 from .loaded_models import Allocation, LoadedModels
@@ -233,7 +233,7 @@ class Models:
                 self._allocation(
                     NLI, config, lambda: self.inventory.scorer(NLI, str(folder), config)
                 ),
-                lambda: open_entailment(folder, config, log=self.logs / log),
+                lambda: open_scorer(folder, config, log=self.logs / log, entails=True),
             )
 
     def configure(self, config: RunConfig) -> None:

@@ -254,7 +254,7 @@ def _infer(
 
     RequestDispatcher(
         run=it.run,
-        client=ScorerClient(scorer=it.run.models.entailment()),
+        line=ScorerClient(scorer=it.run.models.entailment()),
         work=lambda unit: [asked(statement) for statement in statements(unit.chunk)],
         commit=commit,
     ).pay(stage)

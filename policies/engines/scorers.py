@@ -334,9 +334,6 @@ class OwnScorer(BatchedScorer[ScoreRequest]):
     is the function's identity when the run began: a file that has changed is refused.
     """
 
-    name = "function"
-    device = "none"
-
     def __init__(self, place: str, config: RewardConfig, identity: str) -> None:
         found = own_reward(place)
         # Listed inside the call, so that an error of a generator names the line, too.

@@ -58,8 +58,6 @@ def load_script(path: str) -> Script:
 class ScriptedEngine:
     """Answers by `config.script`, a function (Request, Sampling) -> str, or by `echo`."""
 
-    name = "scripted"
-    device = "none"
     window = 256
 
     def __init__(self, config: EngineConfig) -> None:

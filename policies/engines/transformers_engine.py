@@ -90,8 +90,6 @@ class TransformersModel:
     A model that `scores` has float32 on a CPU and bfloat16 on a GPU unless a type is configured.
     """
 
-    name = "transformers"
-
     def __init__(
         self, auto_class: Any, folder: Path | str, dtype: str, *, scores: bool = False
     ) -> None:

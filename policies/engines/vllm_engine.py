@@ -131,7 +131,6 @@ class VLLMModel:
     vLLM, not on a GPU.
     """
 
-    name = "vllm"
     _asleep = False
 
     def __init__(self, arguments: Mapping[str, Any]) -> None:

@@ -115,14 +115,11 @@ class Order:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkerInfo:
-    """The loaded model.
+    """The model is loaded.
 
     `window` is how many requests to send ahead; `sleeps`: whether it can leave its devices.
     """
 
-    engine: str
-    device: str
-    versions: dict[str, str]
     window: int
     sleeps: bool
 

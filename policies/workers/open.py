@@ -5,7 +5,7 @@ calling process.
 """
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
@@ -16,10 +16,10 @@ from ...stores.installation import vllm_command
 from ..devices import driver_gpus
 from ..engines.engine import Engine, EngineError, Scorer
 from ..engines.vllm_engine import refuse_vllm
-from .hosted_model import Config, HostedModel, Starter
+from .hosted_model import Config, HostedModel
 from .identity import check_folder, is_url, scorer_digest
 from .model_process import ChildProcess, ModelProcess, Opening
-from .places import DeviceGroup, Placement, device_groups, placements
+from .places import DeviceGroup, Placement, placements
 from .ray_cluster import ray_request
 
 
@@ -87,9 +87,7 @@ def open_engine(
         fitted = fit(config, group).model_copy(update={"api_key": None})
         return Opening(kind=kind, model=model, config=fitted)
 
-    return HostedModel(
-        _starter(opening, log, only=len(placements(config)) == 1), model, config, placements
-    )
+    return _hosted(opening, model, config, placements, log)
 
 
 def open_scorer(
@@ -98,55 +96,44 @@ def open_scorer(
     *,
     log: Path,
     identity: str | None = None,
+    entails: bool = False,
 ) -> Scorer:
     """Open a reward model, or the user's own function, in processes that print to `log`.
 
-    `identity` is the function's required identity; default: its present one.
+    `identity` is the function's required identity; default: its present one. With `entails` the
+    model decides natural language inference.
 
     Raises:
         ConfigError: for devices or replicas that the machine cannot follow.
         EngineError: when the folder does not hold a model.
     """
-    place = str(model)
-    function = (identity or scorer_digest(place)) if names_function(place) else None
-    if function is None:
+    place, kind = str(model), "entailment" if entails else config.runner
+    function = None
+    if not entails and names_function(place):
+        kind, function = "function", identity or scorer_digest(place)
+    else:
         check_folder(Path(model))
 
-    placed = partial(placements, function=function is not None)
-
     def opening(model: str, config: RewardConfig, _: DeviceGroup) -> Opening:
-        kind = config.runner if function is None else "function"
         return Opening(kind=kind, model=model, config=config, function=function)
 
-    return HostedModel(_starter(opening, log, only=len(placed(config)) == 1), place, config, placed)
+    section = "facts.nli" if entails else None
+    placed = partial(placements, section=section, function=function is not None)
+    return _hosted(opening, place, config, placed, log)
 
 
-def open_entailment(model: Path, config: RewardConfig, *, log: Path) -> Scorer:
-    """Open a model of natural language inference, in a process that prints to `log`.
+def _hosted(
+    opened: Callable[[str, Config, DeviceGroup], Opening],
+    model: str,
+    config: Config,
+    placed: Callable[[Config], Sequence[Placement]],
+    log: Path,
+) -> HostedModel[Config]:
+    """Open a model in processes; each on this machine prints to a log of its own.
 
-    Raises:
-        ConfigError: for devices that the machine cannot follow.
-        EngineError: when the folder does not hold a model.
+    The process of a single replica prints to `log` itself.
     """
-    check_folder(model)
-
-    def opening(model: str, config: RewardConfig, _: DeviceGroup) -> Opening:
-        return Opening(kind="entailment", model=model, config=config)
-
-    def placed(config: RewardConfig) -> list[Placement]:
-        groups = device_groups("facts.nli", config.devices, 1)
-        return [Placement(place="local", group=group) for group in groups]
-
-    return HostedModel(_starter(opening, log, only=True), str(model), config, placed)
-
-
-def _starter(
-    opened: Callable[[str, Config, DeviceGroup], Opening], log: Path, *, only: bool
-) -> Starter[Config]:
-    """Return a starter of replicas in processes; one on this machine prints to a log of its own.
-
-    A single replica uses `log` itself.
-    """
+    only = len(placed(config)) == 1
 
     def start(
         number: int, placement: Placement, model: str, config: Config, wake: threading.Event
@@ -161,4 +148,4 @@ def _starter(
 
         return RayProcess(opening, wake, request)
 
-    return start
+    return HostedModel(start, model, config, placed)

@@ -234,16 +234,18 @@ class RayProcess(ModelProcess):
     def _refusal(self) -> str:
         """Wait for the actor; return the reason if there will never be a model."""
         met = self._actor.met.options(concurrency_group="take").remote()
-        begun, waits = time.monotonic(), False
+        begun, warned = time.monotonic(), False
         while not ray.wait([met], timeout=WATCH_S)[0]:
-            if time.monotonic() - begun > LOAD_S:
+            waited_s = time.monotonic() - begun
+            if waited_s > LOAD_S:
                 return (
                     f"a replica waited {LOAD_S:.0f} s for {self._request} in the Ray cluster, "
                     f"which has {ray_cluster()}: lower the number of replicas, or wait until "
                     "others are done"
                 )
-            if not waits:
-                waits, has = True, ray_cluster()
+            # An actor takes seconds to start even if there is room.
+            if waited_s > ANSWER_S and not warned:
+                warned, has = True, ray_cluster()
                 logger.warning("a replica waits for %s in the Ray cluster: %s", self._request, has)
         try:
             version, self._log, self._node_id = ray.get(met)

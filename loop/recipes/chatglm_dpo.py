@@ -8,11 +8,11 @@ from ..stages.train import train
 from ..stages.variance_filter import varied
 from .annotated_pairs import surrogate
 from .rewarded_samples import rewarded
-from .trial_settings import TrialSettings, rates
+from .trial_settings import trials
 
 PAPER = "ChatGLM-RLHF (Hou et al., 2024)"
 SUMMARY = "make pairs of samples by a debiased reward model, train on them by DPO"
-TRIALS = (*rates("dpo"), TrialSettings(times={"training.dpo.beta": 3.0}))
+TRIALS = trials("dpo", {"training.dpo.beta": 3.0})
 
 
 def chatglm_dpo(it: Iteration, cfg: ChatGLMDPO) -> Checkpoint:

@@ -9,11 +9,11 @@ from ..run.iteration import Iteration
 from ..stages.online_rl import train_ppo
 from ..stages.variance_filter import varied
 from .annotated_pairs import surrogate
-from .trial_settings import TrialSettings, rates
+from .trial_settings import trials
 
 PAPER = "ChatGLM-RLHF (Hou et al., 2024)"
 SUMMARY = "compare every two answers, train a debiased reward model, optimise it by PPO"
-TRIALS = (*rates("ppo"), TrialSettings(times={"training.ppo.kl_coef": 5.0}))
+TRIALS = trials("ppo", {"training.ppo.kl_coef": 5.0})
 
 
 def chatglm_ppo(it: Iteration, cfg: ChatGLMPPO) -> Checkpoint:

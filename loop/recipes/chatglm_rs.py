@@ -8,11 +8,11 @@ from ..stages.train import train
 from ..stages.variance_filter import varied
 from .annotated_pairs import surrogate
 from .rewarded_samples import rewarded
-from .trial_settings import TrialSettings, rates
+from .trial_settings import trials
 
 PAPER = "ChatGLM-RLHF (Hou et al., 2024), comparison"
 SUMMARY = "fine-tune on the best of own samples by a debiased reward model"
-TRIALS = (*rates("sft"), TrialSettings(values={"recipe.best_of": 4}))
+TRIALS = trials("sft", {"recipe.best_of": 0.5})
 
 
 def chatglm_rs(it: Iteration, cfg: ChatGLMRS) -> Checkpoint:

@@ -5,11 +5,11 @@ from ...stores.records import Checkpoint
 from ..run.iteration import Iteration
 from ..stages.train import train
 from .annotated_pairs import annotated
-from .trial_settings import TrialSettings, rates
+from .trial_settings import trials
 
 PAPER = "AlpacaFarm (Dubois et al., 2023)"
 SUMMARY = "annotate pairs of answers, train on them by DPO"
-TRIALS = (*rates("dpo"), TrialSettings(times={"training.dpo.beta": 3.0}))
+TRIALS = trials("dpo", {"training.dpo.beta": 3.0})
 
 
 def dpo(it: Iteration, cfg: DPO) -> Checkpoint:

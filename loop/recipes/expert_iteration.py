@@ -9,11 +9,11 @@ from ..stages.train import train
 from ..stages.variance_filter import varied
 from .annotated_pairs import surrogate
 from .rewarded_samples import rewarded
-from .trial_settings import TrialSettings, rates
+from .trial_settings import trials
 
 PAPER = "AlpacaFarm (Dubois et al., 2023)"
 SUMMARY = "sample unlabeled prompts, fine-tune on the best answer by reward"
-TRIALS = (*rates("sft"), TrialSettings(values={"recipe.best_of": 4}))
+TRIALS = trials("sft", {"recipe.best_of": 0.5})
 
 
 def expert_iteration(it: Iteration, cfg: ExpertIteration) -> Checkpoint:

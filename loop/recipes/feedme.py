@@ -6,11 +6,11 @@ from ..run.iteration import Iteration
 from ..stages.prefer import demonstrate_preferred
 from ..stages.train import train
 from .annotated_pairs import compared
-from .trial_settings import TrialSettings, rates
+from .trial_settings import trials
 
 PAPER = "AlpacaFarm (Dubois et al., 2023)"
 SUMMARY = "fine-tune on the preferred answer of each annotated pair"
-TRIALS = (*rates("sft"), TrialSettings(times={"training.sft.epochs": 2.0}))
+TRIALS = trials("sft", {"training.sft.epochs": 2.0})
 
 
 def feedme(it: Iteration, cfg: FeedME) -> Checkpoint:

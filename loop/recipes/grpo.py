@@ -5,11 +5,11 @@ from ...stores.records import Checkpoint
 from ..run.iteration import Iteration
 from ..stages.online_rl import train_grpo
 from ..stages.variance_filter import varied
-from .trial_settings import TrialSettings, rates
+from .trial_settings import trials
 
 PAPER = "DeepSeekMath (Shao et al., 2024)"
 SUMMARY = "reward groups of answers by critic, verifier or a model; raise those above their group"
-TRIALS = (*rates("grpo"), TrialSettings(times={"training.grpo.kl_coef": 5.0}))
+TRIALS = trials("grpo", {"training.grpo.kl_coef": 5.0})
 
 
 def grpo(it: Iteration, cfg: GRPO) -> Checkpoint:

@@ -11,11 +11,11 @@ from ..stages.critique import critique
 from ..stages.pair import unpair
 from ..stages.sample import sample
 from ..stages.train import train
-from .trial_settings import TrialSettings, rates
+from .trial_settings import trials
 
 PAPER = "KTO (Ethayarajh et al., 2024)"
 SUMMARY = "each answer is a success or a failure by its critique; no pairs, KTO"
-TRIALS = (*rates("kto"), TrialSettings(times={"training.kto.beta": 3.0}))
+TRIALS = trials("kto", {"training.kto.beta": 3.0})
 
 
 def kto(it: Iteration, cfg: KTO) -> Checkpoint:

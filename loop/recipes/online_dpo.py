@@ -5,11 +5,11 @@ from ...stores.records import Checkpoint
 from ..run.iteration import Iteration
 from ..stages.online_rl import train_online_dpo
 from ..stages.variance_filter import varied
-from .trial_settings import TrialSettings, rates
+from .trial_settings import trials
 
 PAPER = "OAIF (Guo et al., 2024)"
 SUMMARY = "draw answers, judge them, train on the best against the worst by DPO, step after step"
-TRIALS = (*rates("online_dpo"), TrialSettings(times={"training.online_dpo.beta": 3.0}))
+TRIALS = trials("online_dpo", {"training.online_dpo.beta": 3.0})
 
 
 def online_dpo(it: Iteration, cfg: OnlineDPO) -> Checkpoint:

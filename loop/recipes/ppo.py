@@ -6,11 +6,11 @@ from ..run.iteration import Iteration
 from ..stages.online_rl import train_ppo
 from ..stages.variance_filter import varied
 from .annotated_pairs import surrogate
-from .trial_settings import TrialSettings, rates
+from .trial_settings import trials
 
 PAPER = "AlpacaFarm (Dubois et al., 2023), PPO"
 SUMMARY = "optimise a reward model trained on annotated pairs, with a KL penalty to M_0"
-TRIALS = (*rates("ppo"), TrialSettings(times={"training.ppo.kl_coef": 5.0}))
+TRIALS = trials("ppo", {"training.ppo.kl_coef": 5.0})
 
 
 def ppo(it: Iteration, cfg: PPO) -> Checkpoint:

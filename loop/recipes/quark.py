@@ -6,11 +6,11 @@ from ..run.iteration import Iteration
 from ..stages.online_rl import train_quark
 from ..stages.variance_filter import varied
 from .annotated_pairs import surrogate
-from .trial_settings import TrialSettings, rates
+from .trial_settings import trials
 
 PAPER = "Quark (Lu et al., 2022), as in AlpacaFarm (Dubois et al., 2023)"
 SUMMARY = "fine-tune on the best-rewarded quarter of own samples, with a KL penalty to M_0"
-TRIALS = (*rates("quark"), TrialSettings(times={"training.quark.kl_coef": 5.0}))
+TRIALS = trials("quark", {"training.quark.kl_coef": 5.0})
 
 
 def quark(it: Iteration, cfg: Quark) -> Checkpoint:

@@ -9,11 +9,11 @@ from ..run.iteration import Iteration
 from ..stages.prefer import condition
 from ..stages.train import train
 from .annotated_pairs import compared
-from .trial_settings import TrialSettings, rates
+from .trial_settings import trials
 
 PAPER = "AlpacaFarm (Dubois et al., 2023)"
 SUMMARY = "fine-tune on both answers of a pair, each behind a control text"
-TRIALS = (*rates("sft"), TrialSettings(times={"training.sft.epochs": 2.0}))
+TRIALS = trials("sft", {"training.sft.epochs": 2.0})
 
 
 def reward_conditioning(it: Iteration, cfg: RewardConditioning) -> Checkpoint:

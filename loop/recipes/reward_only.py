@@ -9,11 +9,11 @@ from ..stages.reward import reward
 from ..stages.sample import sample
 from ..stages.train import train
 from ..stages.variance_filter import varied
-from .trial_settings import TrialSettings, rates
+from .trial_settings import trials
 
 PAPER = "RLRF (Lee et al., 2024), baseline"
 SUMMARY = "pair the highest rewards with random others, no critique, train"
-TRIALS = (*rates("dpo"), TrialSettings(times={"training.dpo.beta": 3.0}))
+TRIALS = trials("dpo", {"training.dpo.beta": 3.0})
 
 
 def reward_only(it: Iteration, cfg: RewardOnly) -> Checkpoint:

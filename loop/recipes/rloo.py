@@ -5,11 +5,11 @@ from ...stores.records import Checkpoint
 from ..run.iteration import Iteration
 from ..stages.online_rl import train_rloo
 from ..stages.variance_filter import varied
-from .trial_settings import TrialSettings, rates
+from .trial_settings import trials
 
 PAPER = "RLOO (Ahmadian et al., 2024)"
 SUMMARY = "reward k answers a prompt, raise each by how far it is above the mean of the others"
-TRIALS = (*rates("rloo"), TrialSettings(times={"training.rloo.kl_coef": 5.0}))
+TRIALS = trials("rloo", {"training.rloo.kl_coef": 5.0})
 
 
 def rloo(it: Iteration, cfg: RLOO) -> Checkpoint:

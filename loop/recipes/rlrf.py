@@ -11,11 +11,11 @@ from ..stages.reward import reward
 from ..stages.sample import sample
 from ..stages.train import train
 from ..stages.variance_filter import varied
-from .trial_settings import TrialSettings, rates
+from .trial_settings import trials
 
 PAPER = "RLRF (Lee et al., 2024)"
 SUMMARY = "critique drafts, refine the promising one, pair successes with failures, train"
-TRIALS = (*rates("dpo"), TrialSettings(times={"training.dpo.beta": 3.0}))
+TRIALS = trials("dpo", {"training.dpo.beta": 3.0})
 
 
 def rlrf(it: Iteration, cfg: RLRF) -> Checkpoint:

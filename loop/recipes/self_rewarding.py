@@ -8,11 +8,11 @@ from ..stages.critique import critique
 from ..stages.pair import pair
 from ..stages.sample import sample
 from ..stages.train import train
-from .trial_settings import TrialSettings, rates
+from .trial_settings import trials
 
 PAPER = "Self-rewarding (Yuan et al., 2024)"
 SUMMARY = "judge own answers by own weights, pair the best with the worst, DPO, again"
-TRIALS = (*rates("dpo"), TrialSettings(times={"training.dpo.beta": 3.0}))
+TRIALS = trials("dpo", {"training.dpo.beta": 3.0})
 
 
 def self_rewarding(it: Iteration, cfg: SelfRewarding) -> Checkpoint:

@@ -7,21 +7,12 @@ one.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+
+Trial = Mapping[str, float]
+"""A factor for some of the preset's settings, by their paths."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TrialSettings:
-    """Settings to try: the preset's, some of them times a factor, some set to a value."""
-
-    times: Mapping[str, float] = field(default_factory=dict[str, float])
-    values: Mapping[str, float | str] = field(default_factory=dict[str, float | str])
-
-
-OWN = TrialSettings()
-
-
-def rates(method: str) -> tuple[TrialSettings, ...]:
-    """Return the preset's own settings, then a larger and a smaller learning rate."""
+def trials(method: str, last: Trial) -> tuple[Trial, ...]:
+    """Return the preset's own settings, a larger and a smaller learning rate, and `last`."""
     rate = f"training.{method}.learning_rate"
-    return OWN, TrialSettings(times={rate: 3.0}), TrialSettings(times={rate: 1 / 3})
+    return {}, {rate: 3.0}, {rate: 1 / 3}, last

@@ -4,14 +4,14 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 from ...configs.schema import RunConfig
 from ...stores.journal_file import DamagedJournalError
 from ...stores.journal_reader import JournalError, Reader
 from ...stores.keys import Json
 from ...stores.lake import run_folder, run_names
-from ...stores.side_evals import SMOKE
+from ...stores.side_evals import smoked
 
 EARLIER = 5
 """How many runs of a lake are searched for the costs of calls."""
@@ -36,16 +36,17 @@ CallCosts = Mapping[str, CallCost]
 
 
 def smoke_costs(journal: Reader) -> CallCosts:
-    """Return the costs of calls in the passed smoke test of a run, by the verbs of its stages.
+    """Return the costs of calls in the smoke test of a run, by the verbs of its stages.
 
     Times are omitted, as they consist of loading models.
     """
-    events = [cast("dict[str, Any]", event) for event in journal.events(SMOKE)]
-    return {
-        verb: _cost(found, 1)
-        for event in events
-        for verb, found in event.get("lengths", {}).items()
-    }
+    sums: dict[str, dict[str, float]] = {}
+    for state in journal.stages():
+        if smoked(state.stage) is not None and state.totals.get("calls"):
+            own = sums.setdefault(state.stage.partition(":")[0], {})
+            for name, value in state.totals.items():
+                own[name] = own.get(name, 0.0) + value
+    return {verb: _cost(own, own["calls"]) for verb, own in sums.items()}
 
 
 def costs_in(lake: Path, config: RunConfig) -> CallCosts:

@@ -41,8 +41,6 @@ from .smoke_training import try_trainings
 
 DRAWN = 2
 """Answers a prompt: two, so that they can be compared."""
-LENGTHS = ("calls", "prompt_tokens", "prompt_letters", "tokens", "letters")
-"""The totals of a stage from which mean lengths of requests and answers are computed."""
 BEFORE = frozenset({"prompts", "initial"})
 """The stages that precede the test."""
 Judgement = Critique | Grade | Preference | PromptReview | Breakdown | Claim
@@ -70,7 +68,7 @@ def smoke_test(it: Iteration, train: Sequence[Prompt], *, judge: JudgeWeights) -
         failed: Json = {"name": name, "passed": False}
         store.when_there_is_room(lambda: store.journal.record(SMOKE, failed))
         raise
-    passed: Json = {"name": name, "passed": True, "lengths": lengths(store.journal, name)}
+    passed: Json = {"name": name, "passed": True}
     store.when_there_is_room(lambda: store.journal.record(SMOKE, passed))
     it.run.reporter.note(f"smoke test passed: {'; '.join(notes)}")
     return True
@@ -89,23 +87,6 @@ def diverse(prompts: Sequence[Prompt], count: int) -> list[Prompt]:
         by_task.setdefault(prompt.task, []).append(prompt)
     turns = zip_longest(*by_task.values())
     return [prompt for turn in turns for prompt in turn if prompt is not None][:count]
-
-
-def lengths(journal: Reader, name: str) -> dict[str, Json]:
-    """Return the mean size of a test's requests by verb, in tokens and letters."""
-    sums: dict[str, dict[str, float]] = {}
-    for state in journal.stages():
-        if smoked(state.stage) == name and state.totals.get("calls"):
-            found = sums.setdefault(state.stage.partition(":")[0], dict.fromkeys(LENGTHS, 0.0))
-            for field in LENGTHS:
-                found[field] += state.totals.get(field, 0.0)
-    return {
-        verb: {
-            **{field: total / found["calls"] for field, total in found.items()},
-            "calls": found["calls"],
-        }
-        for verb, found in sums.items()
-    }
 
 
 def _tried(

@@ -15,10 +15,12 @@ import time
 from collections import deque
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from pathlib import Path
 from queue import SimpleQueue
 from typing import Any, Literal
+
+from pydantic import TypeAdapter
 
 from ...configs.load import Override, resolved, settable, stored_config
 from ...configs.schema import ConfigError, RunConfig
@@ -159,7 +161,6 @@ def _raise_end(job: Job, code: int, ended: str, last: str, *, interrupted: bool)
 
 def as_order(job: Job, *, lift_pause: bool) -> str:
     """Return a job as the child takes it: one line, which includes secret keys."""
-    answers = None if job.answers is None else {**asdict(job.answers), "path": _path(job.answers)}
     order = json.dumps(
         {
             "config": resolved(job.config),
@@ -168,16 +169,13 @@ def as_order(job: Job, *, lift_pause: bool) -> str:
             "name": job.name,
             "fork": job.fork,
             "given": None if job.given is None else asdict(job.given),
-            "answers": answers,
+            "answers": None if job.answers is None else asdict(job.answers),
             "retry_unscored": job.retry_unscored,
             "lift_pause": lift_pause,
-        }
+        },
+        default=str,  # the path of answers
     )
     return f"{order}\n"
-
-
-def _path(answers: AnswersFile) -> str | None:
-    return None if answers.path is None else str(answers.path)
 
 
 def job_of(order: Mapping[str, Any], lake: Path, environment: Mapping[str, str]) -> Job:
@@ -188,17 +186,10 @@ def job_of(order: Mapping[str, Any], lake: Path, environment: Mapping[str, str])
         lake=lake,
         name=order["name"],
         fork=order["fork"],
-        given=None if order["given"] is None else Given(**order["given"]),
-        answers=_answers_of(order["answers"]),
+        given=TypeAdapter(Given | None).validate_python(order["given"]),
+        answers=TypeAdapter(AnswersFile | None).validate_python(order["answers"]),
         retry_unscored=order["retry_unscored"],
     )
-
-
-def _answers_of(facts: Mapping[str, Any] | None) -> AnswersFile | None:
-    if facts is None:
-        return None
-    answers = AnswersFile(**facts)
-    return answers if answers.path is None else replace(answers, path=Path(answers.path))
 
 
 def secrets_of(config: RunConfig) -> list[Override]:

@@ -94,12 +94,15 @@ def _print_preview(config: "RunConfig", lake: "Path", stage: str | None, count: 
     from ...configs.likely_names import listed, meant
     from ...configs.schema import ConfigError
     from ...configs.secrecy import hide_environment, hide_secrets_of
+    from ..daemon.job import Job
+    from ..daemon.loop import required_prompts
     from ..daemon.planning import dry_rehearsal
-    from ..daemon.preview import preview_lines, stages_of
+    from ..daemon.preview import EXCERPT, preview_lines, stages_of
 
     hide_environment()
     hide_secrets_of(config)
-    rehearsal = dry_rehearsal(config, lake)
+    job = Job(config=config, lake=lake, name="preview")
+    rehearsal = dry_rehearsal(job, required_prompts(config, lake), longest=EXCERPT)
     known = stages_of(rehearsal)
     if stage is not None and not any(stage in (n, n.partition(":")[0]) for n in known):
         raise ConfigError(f"--stage {stage}: {meant(stage, known)}this run has {listed(known)}")

@@ -53,6 +53,7 @@ from .machine_check import require_fit, require_layers, require_places
 from .memory_check import require_memory, training_memory
 from .own_files import keep_own_files, own_digests, own_files
 from .rehearsal import Rehearsal, rehearse
+from .stand_ins import LONGEST_REPLY
 from .tell_trackers import require_trackers
 
 
@@ -79,15 +80,17 @@ def require_settings(config: RunConfig) -> None:
     require_trackers(config)
 
 
-def rehearsed(job: Job, prompts: Sequence[Prompt]) -> Rehearsal:
+def rehearsed(job: Job, prompts: Sequence[Prompt], *, longest: int = LONGEST_REPLY) -> Rehearsal:
     """Rehearse a job that is about to begin, with the measured costs of calls in its lake.
+
+    Placeholders for replies have `longest` letters at most.
 
     Raises:
         ConfigError: if something configured cannot be used, or a role that is needed lacks a model.
     """
     require_settings(job.config)
     labels, costs = labels_of(job.config, job.read_lake), costs_in(job.lake, job.config)
-    rehearsal = rehearse(job.config, prompts, costs, labels=labels)
+    rehearsal = rehearse(job.config, prompts, costs, longest=longest, labels=labels)
     require_choosable(job.config, rehearsal.seen.trainings, deciding(job.config, prompts))
     return rehearsal
 

@@ -87,14 +87,6 @@ class PlannedStage:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PlanSection:
-    """A further section of the plan: a title, and lines of at most 78 columns."""
-
-    title: str
-    lines: tuple[str, ...]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class PlannedDisk:
     """The bytes that a run keeps: rows, models; and the peak of its trainer's additional need."""
 
@@ -107,9 +99,9 @@ class PlannedDisk:
 class Plan:
     """The work of a run. `ends` is why it ends before its last iteration, if the plan shows that.
 
-    `left_out` counts the `dropped` prompts by the rule that refuses them. `unpriced` are the models
+    `left_out` counts the prompts that a rule refuses, by the rule. `unpriced` are the models
     elsewhere without a configured price, `money_limit` is how much the run may spend. `fork` is the
-    run from which units are taken over.
+    run from which units are taken over, `memory` has lines on the memory of each stage.
     """
 
     recipe: str
@@ -118,12 +110,11 @@ class Plan:
     roles: tuple[PlannedRole, ...]
     prompts: Mapping[str, Mapping[str, int]]
     groups: Mapping[str, int]
-    dropped: int
     stages: tuple[PlannedStage, ...]
     disk: PlannedDisk
     exact: bool
     ends: str | None
-    sections: tuple[PlanSection, ...] = ()
+    memory: tuple[str, ...] = ()
     left_out: Mapping[str, int] = field(default_factory=dict[str, int])
     unpriced: tuple[str, ...] = ()
     money_limit: float | None = None
@@ -182,9 +173,12 @@ def plan_of(
     rehearsal: Rehearsal,
     prompts: Sequence[Prompt],
     costs: CallCosts | None = None,
-    sections: Sequence[PlanSection] = (),
+    memory: Sequence[str] = (),
 ) -> Plan:
-    """Return the plan of the run that was rehearsed; `costs` are measured costs of calls."""
+    """Return the plan of the run that was rehearsed; `costs` are measured costs of calls.
+
+    `memory` are lines on each stage's memory.
+    """
     config, sample = rehearsal.config, rehearsal.sample
     count = max(len(prompts), sample.train)
     scaling = _Scaling(config=config, prompts=count, costs=costs or {})
@@ -199,12 +193,11 @@ def plan_of(
         roles=tuple(_roles(config, rehearsal.seen)),
         prompts=_by_task(prompts),
         groups=_groups(sample),
-        dropped=sample.train - sample.suitable,
         stages=tuple(stages),
         disk=_disk(config, stages, jobs),
         exact=all(group.total == len(group.sample) for group in sample.groups.values()),
         ends=rehearsal.ends,
-        sections=tuple(sections),
+        memory=tuple(memory),
         left_out=sample.left_out,
         unpriced=tuple(_unpriced(rehearsal)),
         money_limit=config.budget.money,

@@ -21,8 +21,8 @@ def plan_lines(plan: Plan) -> list[str]:
     """Return a whole plan, each stage on one line."""
     ends = () if plan.ends is None else (f"as it was rehearsed, it ends there: {plan.ends}",)
     lines = [*_table(plan), *_totals(plan), *_alike(plan), *_reused(plan), *ends]
-    for section in plan.sections:
-        lines += [f"{section.title}:", *(f"  {line}" for line in section.lines)]
+    if plan.memory:
+        lines += ["memory of a device, at most:", *(f"  {line}" for line in plan.memory)]
     return [*head_lines(plan), *map(visible, lines)]
 
 
@@ -129,8 +129,7 @@ def _prompts(plan: Plan) -> Iterator[str]:
     }
     apart = f" ({_counted(named)})" if named else ""
     decisive = f", deciding {groups[DEV]:,}" if groups[DEV] else ""
-    dropped = f"; {plan.dropped:,} are left out by prompts.rules" if plan.dropped else ""
-    told = f"{learned:,}, evaluation {sum(sets.values()):,}{apart}{decisive}{dropped}"
+    told = f"{learned:,}, evaluation {sum(sets.values()):,}{apart}{decisive}"
     yield _cut(f"  an iteration takes {told}")
     trained = sum(plan.prompts.get(TRAIN, {}).values())
     for rule, count in sorted(plan.left_out.items()):

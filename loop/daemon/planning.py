@@ -25,16 +25,15 @@ from .call_costs import costs_in, smoke_costs
 from .fork_plan import with_reuse
 from .job import Job, require_forkable
 from .loop import required_prompts
-from .memory_check import gib, memory_of
-from .opening import rehearsed, require_settings, required_roles
-from .plan import Plan, PlanSection, plan_of
+from .memory_check import memory_of
+from .opening import rehearsed, required_roles
+from .plan import Plan, plan_of
 from .plan_lines import estimate, opening_lines, short
 from .rehearsal import Rehearsal, RehearsalError, rehearse
+from .stand_ins import LONGEST_REPLY
 
 PLAN = "plan"
 """The kind of the event that keeps a run's plan."""
-EXCERPT = 160
-"""Letters of the placeholder replies in previews of requests."""
 
 
 def planned(
@@ -54,7 +53,7 @@ def planned(
     costs = costs_in(lake, config)
     shown = rehearsal or rehearse(config, prompts, costs, labels=labels_of(config, lake))
     shown.require_whole()
-    told = [] if config.memory == "ignore" else [_memory_section(config, shown.seen)]
+    told = [] if config.memory == "ignore" else _memory_lines(config, shown.seen)
     plan = plan_of(shown, prompts, costs, told)
     return plan if fork is None else with_reuse(plan, shown, prompts, lake, fork)
 
@@ -68,29 +67,26 @@ def dry_plan(job: Job) -> Plan:
     """
     require_forkable(run_folder(job.lake, job.name), job)
     prompts = required_prompts(job.config, job.read_lake)
-    rehearsal = rehearsed(job, prompts)
-    try:
-        plan = planned(job.config, prompts, job.lake, fork=job.fork, rehearsal=rehearsal)
-        require_folders(job.config, rehearsal.seen)
-    except (RehearsalError, EngineError) as error:
-        raise ConfigError(str(error)) from error
+    rehearsal = dry_rehearsal(job, prompts)
+    plan = planned(job.config, prompts, job.lake, fork=job.fork, rehearsal=rehearsal)
     required_roles(job, rehearsal.seen)
     return plan
 
 
-def dry_rehearsal(config: RunConfig, lake: Path) -> Rehearsal:
+def dry_rehearsal(
+    job: Job, prompts: Sequence[Prompt], *, longest: int = LONGEST_REPLY
+) -> Rehearsal:
     """Return the rehearsal of a run that is not to begin.
 
+    Placeholders for replies have `longest` letters at most.
+
     Raises:
-        ConfigError: if the run would be refused, or its recipe fails.
-        InputError: if prompts cannot be read.
+        ConfigError: if the run would be refused, its recipe fails, or a model is not in its folder.
     """
-    require_settings(config)
     try:
-        prompts, labels = required_prompts(config, lake), labels_of(config, lake)
-        rehearsal = rehearse(config, prompts, longest=EXCERPT, labels=labels)
+        rehearsal = rehearsed(job, prompts, longest=longest)
         rehearsal.require_whole()
-        require_folders(config, rehearsal.seen)
+        require_folders(job.config, rehearsal.seen)
     except (RehearsalError, EngineError) as error:
         raise ConfigError(str(error)) from error
     return rehearsal
@@ -188,8 +184,8 @@ def kept_plan(journal: Reader) -> Plan | None:
     return TypeAdapter(Plan).validate_python(events[-1]) if events else None
 
 
-def _memory_section(config: RunConfig, seen: Observed) -> PlanSection:
-    """Return the plan's lines on memory: one for each stage, and remedies if it may not fit."""
+def _memory_lines(config: RunConfig, seen: Observed) -> list[str]:
+    """Return a line of at most 78 columns for each stage, and remedies if it may not fit."""
     columns, lines = 78, list[str]()
     for stage in memory_of(config, roles=needed_roles(config, seen)):
         if stage.unknown:
@@ -199,4 +195,4 @@ def _memory_section(config: RunConfig, seen: Observed) -> PlanSection:
         lines.append(f"{stage.stage[:40]:<40} {need:>18}  {stage.verdict}")
         advice = stage.advice()
         lines += wrap(advice, columns, initial_indent="  ", subsequent_indent="  ")
-    return PlanSection(title="memory of a device, at most", lines=tuple(lines))
+    return lines

@@ -23,6 +23,8 @@ from .rehearsal import Rehearsal
 from .stand_ins import Asked, RehearsedStage, Sent
 
 WIDTH = 80
+EXCERPT = 160
+"""Letters of the placeholders for replies."""
 INDENT = "  | "
 LEARNED, END = "⟦", "⟧"
 """The marks around the tokens that a trainer learns."""

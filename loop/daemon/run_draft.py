@@ -17,8 +17,8 @@ from ..run.hub_names import hub_model, hub_names
 from ..run.served import located
 from .job import Job
 from .loop import required_prompts
-from .opening import rehearsed, required_roles
-from .planning import require_folders
+from .opening import required_roles
+from .planning import dry_rehearsal
 
 
 def check_prompts(source: str) -> None:
@@ -60,10 +60,5 @@ def check_draft(job: Job) -> None:
     """
     if absent_names(job.config):
         return
-    prompts = required_prompts(job.config, job.read_lake)
-    seen = rehearsed(job, prompts).seen
+    seen = dry_rehearsal(job, required_prompts(job.config, job.read_lake)).seen
     required_roles(replace(job, config=job.config.model_copy(update={"memory": "ignore"})), seen)
-    try:
-        require_folders(job.config, seen)
-    except EngineError as error:
-        raise ConfigError(str(error)) from error

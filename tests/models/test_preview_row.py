@@ -10,8 +10,10 @@ from models import thinking_model
 from world import write_prompts
 
 from lpfloop.configs.load import load_config
+from lpfloop.loop.daemon.job import Job
+from lpfloop.loop.daemon.loop import required_prompts
 from lpfloop.loop.daemon.planning import dry_rehearsal
-from lpfloop.loop.daemon.preview import END, INDENT, LEARNED, preview_lines
+from lpfloop.loop.daemon.preview import END, EXCERPT, INDENT, LEARNED, preview_lines
 from lpfloop.loop.daemon.rehearsal import Rehearsal
 from lpfloop.loop.daemon.stand_ins import RehearsedStage
 
@@ -27,7 +29,9 @@ def rehearsed(folder: Path, policy: Path) -> Rehearsal:
         "critic.engine={kind: scripted, script: 'world:critic'}",
         "training.dpo.max_length=512",
     )
-    return dry_rehearsal(load_config("tiny", "rlrf", settings, {}), folder)
+    config = load_config("tiny", "rlrf", settings, {})
+    job = Job(config=config, lake=folder, name="a")
+    return dry_rehearsal(job, required_prompts(config, folder), longest=EXCERPT)
 
 
 def row_of_trl(

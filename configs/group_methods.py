@@ -8,11 +8,11 @@ from typing import ClassVar, Literal
 
 from pydantic import model_validator
 
-from .methods import MissingEnd, PPOTraining, QuarkTraining, SteppedTraining
-from .section import cosmetic, semantic
+from .methods import MissingEnd, PPOTraining, QuarkTraining, SamplingTraining
+from .section import semantic
 
 
-class GroupTraining(SteppedTraining):
+class GroupTraining(SamplingTraining):
     """The settings of methods that compare the answers to one prompt with one another."""
 
     reference_reward: ClassVar[bool] = False
@@ -24,11 +24,8 @@ class GroupTraining(SteppedTraining):
     micro_batch_size: int = semantic(8, "answers a forward pass on one device", ge=1)
     inner_epochs: int = semantic(1, "passes over a step's answers", ge=1)
     epochs: float = semantic(1.0, "passes over the prompts", gt=0)
-    max_steps: int | None = semantic(None, "steps; default: what `epochs` gives", ge=1)
-    max_length: int = semantic(2048, "prompt and answer, in tokens", ge=16)
     learning_rate: float = semantic(1e-6, "peak, after the warm-up", gt=0, le=1)
     adam_eps: ClassVar[float] = 1e-8
-    warmup_steps: int = semantic(5, "optimizer steps that warm up", ge=0)
     scheduler: ClassVar[str] = "constant"
     max_grad_norm: ClassVar[float] = 1.0
     missing_eos: MissingEnd = semantic(
@@ -37,9 +34,6 @@ class GroupTraining(SteppedTraining):
         "ended, less the standard deviation; replace: -1; subtract: its own, less 1",
     )
     missing_eos_penalty: ClassVar[float] = 1.0
-    sampler_memory: float = cosmetic(
-        0.3, "share of a GPU's memory for the sampler next to the trainer", gt=0, lt=1
-    )
 
     @property
     def rollouts(self) -> int:

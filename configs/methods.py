@@ -11,7 +11,16 @@ MissingEnd = Literal["none", "replace", "subtract", "below"]
 """The treatment of the reward of an answer without an end token."""
 
 
-class DPOTraining(Section):
+class FixedTraining(Section):
+    """The settings of methods that learn from rows which were made before."""
+
+    max_length: int = semantic(2048, "prompt and answer, in tokens", ge=16)
+    scheduler: Literal["cosine", "linear", "constant"] = semantic(
+        "cosine", "learning rate after the warm-up"
+    )
+
+
+class DPOTraining(FixedTraining):
     """Direct preference optimisation (Eq. 3)."""
 
     beta: float = semantic(0.1, "strength of the pull to the reference policy", gt=0)
@@ -19,11 +28,7 @@ class DPOTraining(Section):
     epochs: float = semantic(1.0, "passes over the iteration's pairs", gt=0)
     batch_size: int = semantic(64, "pairs an optimizer step", ge=1)
     micro_batch_size: int = semantic(8, "pairs a forward pass on one device", ge=1)
-    max_length: int = semantic(2048, "prompt and answer, in tokens", ge=16)
     warmup_ratio: float = semantic(0.1, "share of the steps that warm up", ge=0, lt=1)
-    scheduler: Literal["cosine", "linear", "constant"] = semantic(
-        "cosine", "learning rate after the warm-up"
-    )
     sft_weight: float = semantic(
         0.0, "weight of the mean next-token loss on chosen answers, in nats a token", ge=0
     )
@@ -56,7 +61,7 @@ class DPOTraining(Section):
         return self
 
 
-class KTOTraining(Section):
+class KTOTraining(FixedTraining):
     """Kahneman-Tversky optimisation (Ethayarajh et al., 2024, Eq. 7 and 8)."""
 
     beta: float = semantic(0.1, "how soon a gain or a loss saturates", gt=0)
@@ -64,11 +69,7 @@ class KTOTraining(Section):
     epochs: float = semantic(1.0, "passes over the iteration's answers", gt=0)
     batch_size: int = semantic(32, "answers an optimizer step", ge=1)
     micro_batch_size: int = semantic(8, "answers a forward pass on one device", ge=1)
-    max_length: int = semantic(2048, "prompt and answer, in tokens", ge=16)
     warmup_ratio: float = semantic(0.1, "share of the steps that warm up", ge=0, lt=1)
-    scheduler: Literal["cosine", "linear", "constant"] = semantic(
-        "cosine", "learning rate after the warm-up"
-    )
     loss: Literal["kto", "apo_zero_unpaired"] = semantic(
         "kto", "kto: Eq. 7, against the KL of a pass; apo_zero_unpaired: without the KL"
     )
@@ -90,18 +91,14 @@ class KTOTraining(Section):
         return self
 
 
-class SFTTraining(Section):
+class SFTTraining(FixedTraining):
     """Supervised fine-tuning on a rejection-sampling set."""
 
     learning_rate: float = semantic(2e-5, "peak, after the warm-up", gt=0, le=1)
     epochs: float = semantic(3.0, "passes over the iteration's demonstrations", gt=0)
     batch_size: int = semantic(128, "demonstrations an optimizer step", ge=1)
     micro_batch_size: int = semantic(8, "demonstrations a forward pass on one device", ge=1)
-    max_length: int = semantic(2048, "prompt and answer, in tokens", ge=16)
     warmup_ratio: float = semantic(0.03, "share of the steps that warm up", ge=0, lt=1)
-    scheduler: Literal["cosine", "linear", "constant"] = semantic(
-        "cosine", "learning rate after the warm-up"
-    )
     packing: bool = semantic(
         default=False,
         description="the rows of a forward pass are laid end to end, without padding: pays with "
@@ -109,7 +106,7 @@ class SFTTraining(Section):
     )
 
 
-class RewardTraining(Section):
+class RewardTraining(FixedTraining):
     """A reward model with a Bradley-Terry head on the last token (AlpacaFarm, Section 2.2)."""
 
     learning_rate: float = semantic(3e-6, "peak, after the warm-up", gt=0, le=1)
@@ -118,9 +115,6 @@ class RewardTraining(Section):
     micro_batch_size: int = semantic(8, "pairs a forward pass on one device", ge=1)
     max_length: int = semantic(512, "prompt and answer, in tokens", ge=16)
     warmup_ratio: float = semantic(0.03, "share of the steps that warm up", ge=0, lt=1)
-    scheduler: Literal["cosine", "linear", "constant"] = semantic(
-        "cosine", "learning rate after the warm-up"
-    )
     l2_weight: float = semantic(
         0.0, "weight of r(x, y+)^2 + r(x, y-)^2, which keeps scores near 0 (Eq. 2)", ge=0
     )
@@ -185,7 +179,18 @@ class SteppedTraining(Section):
         return self
 
 
-class PPOTraining(SteppedTraining):
+class SamplingTraining(SteppedTraining):
+    """The settings that all methods that sample while they train share."""
+
+    max_steps: int | None = semantic(None, "steps; default: what `epochs` gives", ge=1)
+    max_length: int = semantic(2048, "prompt and answer, in tokens", ge=16)
+    warmup_steps: int = semantic(5, "optimizer steps that warm up", ge=0)
+    sampler_memory: float = cosmetic(
+        0.3, "share of a GPU's memory for the sampler next to the trainer", gt=0, lt=1
+    )
+
+
+class PPOTraining(SamplingTraining):
     """Proximal policy optimisation (AlpacaFarm, Section 2.2 and Appendix B)."""
 
     rollouts: int = semantic(512, "rollouts a PPO step", ge=1)
@@ -198,11 +203,8 @@ class PPOTraining(SteppedTraining):
     micro_batch_size: int = semantic(8, "rollouts a forward pass on one device", ge=1)
     inner_epochs: int = semantic(2, "passes over a step's rollouts", ge=1)
     epochs: float = semantic(10.0, "passes over the prompts", gt=0)
-    max_steps: int | None = semantic(None, "PPO steps; default: what `epochs` gives", ge=1)
-    max_length: int = semantic(2048, "prompt and answer, in tokens", ge=16)
     learning_rate: float = semantic(1e-5, "of policy and value model", gt=0, le=1)
     adam_eps: ClassVar[float] = 1e-5
-    warmup_steps: int = semantic(5, "optimizer steps that warm up", ge=0)
     scheduler: Literal["linear", "constant"] = semantic(
         "linear", "learning rate after the warm-up: falling to 0, or as it is"
     )
@@ -233,9 +235,6 @@ class PPOTraining(SteppedTraining):
         "the size of that penalty; below counts it in standard deviations of the step's rewards",
         ge=0,
     )
-    sampler_memory: float = cosmetic(
-        0.3, "share of a GPU's memory for the sampler next to the trainer", gt=0, lt=1
-    )
 
     @model_validator(mode="before")
     @classmethod
@@ -261,7 +260,7 @@ class PPOTraining(SteppedTraining):
         return self
 
 
-class QuarkTraining(SteppedTraining):
+class QuarkTraining(SamplingTraining):
     """Quark: SFT on the best quantile of the policy's samples, with a KL term (Lu et al., 2022)."""
 
     rollouts: int = semantic(512, "samples a step", ge=1)
@@ -270,12 +269,9 @@ class QuarkTraining(SteppedTraining):
     batch_size: int = semantic(128, "samples an optimizer step", ge=1)
     micro_batch_size: int = semantic(8, "samples a forward pass on one device", ge=1)
     epochs: float = semantic(10.0, "passes over the prompts", gt=0)
-    max_steps: int | None = semantic(None, "steps; default: what `epochs` gives", ge=1)
     inner_epochs: int = semantic(2, "passes over a step's best samples", ge=1)
-    max_length: int = semantic(2048, "prompt and answer, in tokens", ge=16)
     learning_rate: float = semantic(3e-6, "peak, after the warm-up", gt=0, le=1)
     adam_eps: ClassVar[float] = 1e-8
-    warmup_steps: int = semantic(5, "optimizer steps that warm up", ge=0)
     scheduler: ClassVar[str] = "linear"
     max_grad_norm: ClassVar[float] = 1.0
     quantiles: int = semantic(4, "quantiles of the reward", ge=2)
@@ -285,9 +281,6 @@ class QuarkTraining(SteppedTraining):
     pool: Literal["reset", "growing"] = semantic("reset", "samples of this step alone, or of all")
     kl_coef: float = semantic(0.05, "weight of the exact KL to the reference policy", ge=0)
     entropy_coef: float = semantic(0.0, "weight of the entropy bonus", ge=0)
-    sampler_memory: float = cosmetic(
-        0.3, "share of a GPU's memory for the sampler next to the trainer", gt=0, lt=1
-    )
 
 
 class NextToken(Section):

@@ -4,14 +4,24 @@ A run opens exactly the resources that its recipe's settings need. A user's reci
 these classes, or one that extends the bases it needs.
 """
 
-from typing import ClassVar, Literal, cast, get_args
+from typing import ClassVar, Literal, Self, cast, get_args
 
 from pydantic import field_validator, model_validator
 
 from .section import Place, Section, semantic
 
 
-class LessonWeights(Section):
+class Weights(Section):
+    """Weights of which one at least is above 0."""
+
+    @model_validator(mode="after")
+    def _something(self) -> Self:
+        if not any(dict(self).values()):
+            raise ValueError("all weights are 0: raise one of them")
+        return self
+
+
+class LessonWeights(Weights):
     """How often M_0 learns each lesson of a kind: 0.5 is half of them, drawn; 2 is each twice."""
 
     answer: float = semantic(1.0, "x to y: demonstrations", ge=0)
@@ -19,24 +29,12 @@ class LessonWeights(Section):
     critique: float = semantic(1.0, "(x, y) to f", ge=0)
     critique_with_reference: float = semantic(1.0, "(x, y, reference) to f", ge=0)
 
-    @model_validator(mode="after")
-    def _something(self) -> "LessonWeights":
-        if not any(dict(self).values()):
-            raise ValueError("all weights are 0: raise one of them")
-        return self
 
-
-class PairWeights(Section):
+class PairWeights(Weights):
     """How often a reward model learns each pair of a kind: 0.5 is half of them, 2 each twice."""
 
     preferred: float = semantic(1.0, "pairs that people or annotators preferred", ge=0)
     verified: float = semantic(1.0, "right answers against wrong ones, by the verifier", ge=0)
-
-    @model_validator(mode="after")
-    def _something(self) -> "PairWeights":
-        if not any(dict(self).values()):
-            raise ValueError("all weights are 0: raise one of them")
-        return self
 
 
 # The bases

@@ -26,7 +26,7 @@ from pydantic.dataclasses import dataclass as message
 from ...configs.describe import ConfigField
 from ...configs.likely_names import alike, listed, meant
 from ...configs.load import Override, resolved, settable, stored_config
-from ...configs.price_table import prices_of
+from ...configs.pools import prices_of
 from ...configs.schema import ConfigError, RunConfig, Section
 from ...configs.secrecy import redacted
 from ...policies.engines.engine import EngineError

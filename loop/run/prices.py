@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from ...configs.price_table import prices_of
+from ...configs.pools import prices_of
 from ...configs.schema import ConfigError, ModelPrice, RunConfig
 from .models import Served
 

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from lpfloop.configs.load import load_config
-from lpfloop.configs.price_table import TABLES, prices_of
+from lpfloop.configs.pools import TABLES, prices_of
 from lpfloop.configs.schema import ConfigError, ModelPrice, PriceConfig
 
 

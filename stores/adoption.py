@@ -58,15 +58,6 @@ class AdoptedRun:
     missing: Sequence[Damage]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _WholeJournal:
-    """The newest undamaged snapshot."""
-
-    there: Sequence[Snapshot]
-    snapshot: Snapshot
-    passed_over: int
-
-
 def adopt(lake: Path, name: str | None, *, force: bool = False) -> AdoptedRun:
     """Adopt a run of a bucket on this machine; the default is the only run that is not here.
 
@@ -77,23 +68,25 @@ def adopt(lake: Path, name: str | None, *, force: bool = False) -> AdoptedRun:
         AdoptedError: if another machine adopted it at the same moment.
         BucketError: if the bucket cannot be used.
     """
-    folder = run_folder(lake, name or _only_one(lake))
-    bucket = run_bucket(folder)
-    if bucket is None:
+    url = bucket_of(lake)
+    if url is None:
         raise AdoptionError(f"{lake} is a folder: only runs in a bucket (s3://...) can be adopted")
+    folder = run_folder(lake, name or _only_one(lake, url))
+    bucket = run_bucket(url, folder)
     before = _adoptable(folder, bucket, force=force)
     lock = acquire(make_folder(folder))
     try:
         for left in folder.glob(f"{TEMPORARY}*"):
             left.unlink()
         draft = folder / f"{TEMPORARY}{JOURNAL}"
-        found = _newest_whole(bucket, draft)
+        there = snapshots(bucket)
+        snapshot, passed_over = _newest_whole(bucket, there, draft)
         _set_aside_logs(folder)
         headship = take_epoch(folder, bucket, before)
         with closing(SignsOfLife(headship)):
             reach("adopt.taken")
-            if found.there != snapshots(bucket):
-                found = _newest_whole(bucket, draft)
+            if there != (now := snapshots(bucket)):
+                snapshot, passed_over = _newest_whole(bucket, now, draft)
             reach("adopt.fetched")
             publish_file(draft, folder / JOURNAL)
     finally:
@@ -102,7 +95,7 @@ def adopt(lake: Path, name: str | None, *, force: bool = False) -> AdoptedRun:
         missing = damages(store.journal, deep=False)
         for damage in missing:
             lose(store.journal, damage.unit, damage.path, damage.reason)
-        taken = {"epoch": found.snapshot.epoch, "number": found.snapshot.number}
+        taken = {"epoch": snapshot.epoch, "number": snapshot.number}
         told = {"from": before.told(), **taken, "missing": len(missing)}
         store.journal.record(ADOPTED, told)
     objects = objects_of(folder)
@@ -111,17 +104,14 @@ def adopt(lake: Path, name: str | None, *, force: bool = False) -> AdoptedRun:
     return AdoptedRun(
         folder=folder,
         before=before,
-        snapshot=found.snapshot,
-        passed_over=found.passed_over,
+        snapshot=snapshot,
+        passed_over=passed_over,
         missing=missing,
     )
 
 
-def _only_one(lake: Path) -> str:
+def _only_one(lake: Path, url: str) -> str:
     """Return the name of the one run of a bucket that is not on this machine."""
-    url = bucket_of(lake)
-    if url is None:
-        raise AdoptionError(f"{lake} is a folder: only runs in a bucket (s3://...) can be adopted")
     here = run_names(lake)
     found = [name for name in Bucket(url).folders("runs") if name not in here]
     if len(found) != 1:
@@ -159,16 +149,15 @@ def _adoptable(folder: Path, bucket: Bucket, *, force: bool) -> Head:
     return newest
 
 
-def _newest_whole(bucket: Bucket, path: Path) -> _WholeJournal:
-    """Return the newest undamaged snapshot, after writing its journal to `path`.
+def _newest_whole(bucket: Bucket, there: Sequence[Snapshot], path: Path) -> tuple[Snapshot, int]:
+    """Write the journal of the newest undamaged snapshot to `path`; return how many are newer.
 
     Raises:
         AdoptionError: if all snapshots are damaged.
     """
-    there = snapshots(bucket)
     for passed_over, snapshot in enumerate(there):
         if fetch(bucket, snapshot, path):
-            return _WholeJournal(there=there, snapshot=snapshot, passed_over=passed_over)
+            return snapshot, passed_over
     raise AdoptionError(f"{bucket.url} holds {len(there)} snapshots of the journal, all damaged")
 
 

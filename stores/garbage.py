@@ -15,13 +15,13 @@ from typing import Any
 
 from .canaries import CANARIES
 from .journal import Journal
-from .journal_reader import Reader
+from .journal_reader import FILES, Reader
 from .lake import CHECKPOINTS, COLLECTED, QUARANTINE, RunReader
 from .lock import unread
 from .objects import Objects, objects_of
 from .run_lease import FEW
 from .sealed import size_of
-from .stage_files import FILES, MODELS, file_path, remedied, trained
+from .stage_files import MODELS, remedied, trained
 
 UNCOMMITTED = "no unit refers to it"
 
@@ -107,7 +107,7 @@ def _models(journal: Reader, table: str) -> list[dict[str, Any]]:
 
 def _unreferenced(journal: Reader) -> Iterator[Garbage]:
     folder = journal.folder
-    files = {file_path(folder, f.table, f.sha256) for f in journal.files() if f.sealed}
+    files = {f.path(folder) for f in journal.files() if f.sealed}
     objects = objects_of(folder)
     for path, size in objects.sizes(folder / FILES).items():
         if path not in files:

@@ -13,11 +13,11 @@ from pathlib import Path
 
 from .canaries import altered_canaries
 from .journal import Journal
-from .journal_reader import Part, Reader
+from .journal_reader import FILES, Part, Reader, file_path
 from .lake import collected, lose
 from .objects import Objects, objects_of
 from .sealed import MANIFEST, DamagedError
-from .stage_files import FILES, MODELS, file_path, trained
+from .stage_files import MODELS, trained
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

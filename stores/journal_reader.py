@@ -34,6 +34,8 @@ __all__ = [
 StageId = tuple[int, str]
 """A stage, by its iteration and label."""
 
+FILES = "files"
+"""The folder of a run with the stage files of each table."""
 TWICE = "seconds_twice"
 """The fact with the time of stages that was counted for more than one of them."""
 
@@ -114,6 +116,10 @@ class RowFile:
         """Whether it is a file."""
         return self.unit is None
 
+    def path(self, folder: Path) -> Path:
+        """Return the path of a file of the run at `folder`."""
+        return file_path(folder, self.table, self.sha256)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Unit:
@@ -123,7 +129,7 @@ class Unit:
     chunk: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class StageState:
     """A stage's progress, and the sums of its units' telemetry."""
 
@@ -135,7 +141,7 @@ class StageState:
     totals: Mapping[str, float]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class Serving:
     """A report of an endpoint about itself (`Done.served`), and its number of units in a stage."""
 
@@ -394,15 +400,8 @@ class Reader:
     def stages(self) -> list[StageState]:
         """Return every planned stage, in the order of planning."""
         return [
-            StageState(
-                iteration=iteration,
-                stage=stage,
-                planned=planned,
-                done=done,
-                seconds=seconds,
-                totals=json.loads(totals),
-            )
-            for iteration, stage, planned, done, seconds, totals in self._query(
+            StageState(*told, json.loads(totals))
+            for *told, totals in self._query(
                 "SELECT iteration, stage, planned, done, seconds, totals FROM stages"
                 " ORDER BY iteration, ordinal"
             )
@@ -416,7 +415,7 @@ class Reader:
     def served(self) -> list[Serving]:
         """Return the reports of endpoints about themselves, once per stage, in stage order."""
         return [
-            Serving(iteration=iteration, stage=stage, said=json.loads(said), units=units)
+            Serving(iteration, stage, json.loads(said), units)
             for iteration, stage, said, units in self._query(
                 "SELECT u.iteration, u.stage, each.value, count(*) FROM stages s JOIN units u"
                 " ON u.iteration = s.iteration AND u.stage = s.stage, json_each(u.served) each"
@@ -472,6 +471,11 @@ class Reader:
             (kind, after),
         )
         return [json.loads(detail) for (detail,) in rows]
+
+
+def file_path(folder: Path, table: str, sha256: str) -> Path:
+    """Return the path of a stage file."""
+    return folder / FILES / table / f"{sha256}.parquet"
 
 
 def read_cost(text: str) -> Cost:

@@ -24,23 +24,23 @@ from .durable import make_folder, sweep, write_file
 from .failpoints import reach
 from .journal import FencedError, Journal, KeptSlice
 from .journal_backups import QUARANTINE, back_up
-from .journal_reader import JOURNAL, Downstream, JournalError, Part, Reader, RowFile
+from .journal_reader import (
+    FILES,
+    JOURNAL,
+    Downstream,
+    JournalError,
+    Part,
+    Reader,
+    RowFile,
+    file_path,
+)
 from .journal_snapshots import SnapshotKeeper
 from .keys import Json
 from .objects import objects_of
 from .schemas import TABLES, ArrowTable, R, Row, RowsByType, from_table
 from .sealed import DamagedError
 from .sealing import encoded
-from .stage_files import (
-    FILES,
-    MODELS,
-    REMEDY,
-    UnitRows,
-    file_path,
-    holding,
-    scan,
-    scan_parts,
-)
+from .stage_files import MODELS, REMEDY, UnitRows, holding, scan, scan_parts
 from .table_rows import TableRows
 from .verified import ALL, Some
 
@@ -131,12 +131,9 @@ class RunReader:
         self._require_present([file for file in files if file.rows and file.sealed])
         return files
 
-    def _path(self, file: RowFile) -> Path:
-        return file_path(self.folder, file.table, file.sha256)
-
     def _require_present(self, files: Sequence[RowFile]) -> None:
         objects = objects_of(self.folder)
-        missing = objects.missing(map(self._path, files))
+        missing = objects.missing(file.path(self.folder) for file in files)
         if missing:
             raise JournalError(
                 f"{objects.at(missing)} is missing, although the journal refers to it; "

@@ -172,10 +172,9 @@ class SignsOfLife:
         return True
 
 
-def run_bucket(folder: Path) -> Bucket | None:
-    """Return the bucket with the objects of the run at `folder`; None for a lake in a folder."""
-    url = bucket_of(folder.parent.parent)
-    return None if url is None else Bucket(f"{url}/runs/{folder.name}")
+def run_bucket(url: str, folder: Path) -> Bucket:
+    """Return the bucket with the objects of the run at `folder`, in the lake at `url`."""
+    return Bucket(f"{url}/runs/{folder.name}")
 
 
 def take_headship(folder: Path) -> RunLease | None:
@@ -185,9 +184,10 @@ def take_headship(folder: Path) -> RunLease | None:
         AdoptedError: if another machine has the newest, or took the next at the same moment.
         BucketError: if the bucket cannot be used, or ignores conditional writes.
     """
-    bucket = run_bucket(folder)
-    if bucket is None:
+    url = bucket_of(folder.parent.parent)
+    if url is None:
         return None
+    bucket = run_bucket(url, folder)
     newest = newest_head(bucket)
     if newest is not None and not is_own(folder, newest):
         raise _adopted(bucket, newest, "this machine no longer owns it")

@@ -24,14 +24,13 @@ import pyarrow.parquet as pq
 from .address import run_argument
 from .failpoints import reach
 from .journal import Journal
-from .journal_reader import JournalError, Part, Reader, RowFile
+from .journal_reader import FILES, JournalError, Part, Reader, RowFile, file_path
 from .objects import objects_of
 from .schemas import SCHEMAS
 from .sealed import DamagedError
 from .sealing import ROWS_A_GROUP
 from .verified import ALL, Some, forget
 
-FILES = "files"
 CHUNK, ROW, PATH = "_chunk", "_row", "_path"
 ROWS, SIZE = 128 * 1024, 32 * 2**20
 """The most rows, and bytes of blobs, in a file, because it is built in memory."""
@@ -43,11 +42,6 @@ The models are in the run's folder of the same name.
 REMEDY = "says what is lost and makes it pending again"
 _PLACE = b"lpfloop.stage"
 _Schema = Mapping[str, pl.DataType]
-
-
-def file_path(folder: Path, table: str, sha256: str) -> Path:
-    """Return the path of a stage file."""
-    return folder / FILES / table / f"{sha256}.parquet"
 
 
 def seal_stage(journal: Journal, iteration: int, stage: str, *, finished: bool) -> None:
@@ -140,11 +134,7 @@ def committed(
         DamagedError: if a file is missing or altered.
     """
     files = [file for file in journal.files(table=table, data=True) if stages(file.stage)]
-    places = [
-        (file_path(journal.folder, file.table, file.sha256), file.size)
-        for file in files
-        if file.sealed
-    ]
+    places = [(file.path(journal.folder), file.size) for file in files if file.sealed]
     read = objects_of(journal.folder).read_parts(places)
     for file in files:
         if file.data is not None:
@@ -165,11 +155,7 @@ def require_unaltered(journal: Reader) -> None:
         DamagedError: naming the first file that is missing or altered.
     """
     forget()
-    files = [
-        file_path(journal.folder, file.table, file.sha256)
-        for file in journal.files()
-        if file.sealed
-    ]
+    files = [file.path(journal.folder) for file in journal.files() if file.sealed]
     with remedied(journal.folder):
         objects_of(journal.folder).verify(files)
 
@@ -186,7 +172,7 @@ def scan(folder: Path, table: str, files: Sequence[RowFile], some: Some = ALL) -
     full = (file for file in files if file.rows)
     for kind, each in groupby(full, key=lambda file: file.sealed and (file.live is None or file)):
         group = list(each)
-        paths = [file_path(folder, file.table, file.sha256) for file in group]
+        paths = [file.path(folder) for file in group]
         if not kind:
             blobs = pa.concat_tables([_parsed(file.data or b"") for file in group])
             frames.append(pl.DataFrame(blobs).select(*empty.columns).lazy())
@@ -209,10 +195,7 @@ def holding(
     It reads one column, at a tenth of the cost of a filter, which reads nested columns, too.
     """
     some = Some(columns=frozenset({"prompt_id"}), prompt_id=prompt_id)
-    places = [
-        [file_path(folder, f.table, f.sha256) for f in files if f.rows and f.sealed]
-        for files in tables
-    ]
+    places = [[f.path(folder) for f in files if f.rows and f.sealed] for files in tables]
     asked = [
         _scanned(folder, paths, {"prompt_id": pl.String()}, some, path_column=PATH)
         .filter(pl.col("prompt_id") == prompt_id)

@@ -15,7 +15,7 @@ from .far_rows import FarRows
 from .journal_reader import RowFile
 from .objects import objects_of
 from .schemas import SCHEMAS
-from .stage_files import CHUNK, file_path, remedied, scan
+from .stage_files import CHUNK, remedied, scan
 from .verified import Some
 
 CLOSE = 500
@@ -54,7 +54,7 @@ class TableRows:
         Raises:
             DamagedError: if a file was altered.
         """
-        paths = [self._path(file) for file in self._files if file.sealed]
+        paths = [file.path(self._folder) for file in self._files if file.sealed]
         if paths and not self._objects.local:
             return [RowRange(first=0, frame=self._far_rows() or self._scan(self._files))]
         some = None if columns is None else Some(columns=frozenset(columns)).along(CHUNK)
@@ -65,7 +65,7 @@ class TableRows:
             group = list(each)
             counts = [file.rows for file in group]
             if kind:
-                files = [str(self._path(file)) for file in group]
+                files = [str(file.path(self._folder)) for file in group]
                 live = group[0].live
                 ranges.append(RowRange(first=first, files=files, counts=counts, live=live))
             else:
@@ -106,11 +106,8 @@ class TableRows:
         """Return rows that lie in a bucket alone, for a library that reads them there."""
         if not all(file.sealed and file.live is None for file in self._files):
             return None
-        there = [(self._path(file), file.size) for file in self._files]
+        there = [(file.path(self._folder), file.size) for file in self._files]
         return self._objects.dataset(there, SCHEMAS[self._table])
-
-    def _path(self, file: RowFile) -> Path:
-        return file_path(self._folder, file.table, file.sha256)
 
 
 def _close_together(places: Sequence[int]) -> Iterator[list[int]]:

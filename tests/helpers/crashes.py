@@ -30,9 +30,8 @@ from lpfloop.stores import journal_backups
 from lpfloop.stores.garbage import collect, garbage, published
 from lpfloop.stores.inspection import repair
 from lpfloop.stores.journal import BACKUPS, Journal
-from lpfloop.stores.journal_reader import JOURNAL, Reader
+from lpfloop.stores.journal_reader import JOURNAL, Reader, file_path
 from lpfloop.stores.lake import CHECKPOINTS, run_folder
-from lpfloop.stores.stage_files import file_path
 
 FORKED = "b"
 SCENARIOS = (

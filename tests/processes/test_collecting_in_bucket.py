@@ -19,11 +19,10 @@ from lpfloop.stores.failpoints import VARIABLE, armed
 from lpfloop.stores.garbage import collect, garbage
 from lpfloop.stores.inspection import damages
 from lpfloop.stores.journal import Journal
-from lpfloop.stores.journal_reader import Reader
+from lpfloop.stores.journal_reader import Reader, file_path
 from lpfloop.stores.lake import RunWriter, run_folder
 from lpfloop.stores.objects import objects_of
 from lpfloop.stores.run_lease import AdoptedError
-from lpfloop.stores.stage_files import file_path
 
 COUNTS = [3 + chunk % 4 for chunk in range(9)]
 SEALING = """

@@ -26,12 +26,12 @@ from rows import ONE_OF_EACH, REWARD
 from lpfloop.stores import durable, operations, sealing
 from lpfloop.stores.failpoints import armed, observed
 from lpfloop.stores.journal import Journal
+from lpfloop.stores.journal_reader import file_path
 from lpfloop.stores.lake import RunWriter
 from lpfloop.stores.operations import Operation
 from lpfloop.stores.records import Reward
 from lpfloop.stores.schemas import to_table
 from lpfloop.stores.sealed import MANIFEST
-from lpfloop.stores.stage_files import file_path
 
 BLOCK = 512
 

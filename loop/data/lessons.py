@@ -28,7 +28,6 @@ from ...stores.records import (
     Message,
     PairingOutcome,
     Prompt,
-    Rating,
     Receipt,
 )
 from ...stores.schemas import RowsByType
@@ -64,7 +63,7 @@ class Lessons:
         question: Sequence[Message],
         reply: str,
         *,
-        ratings: Sequence[Rating | None] = (),
+        ratings: Sequence[int | None] = (),
         reward: float | None = None,
     ) -> None:
         """Count a candidate's fate; if it is kept, add the demonstration made of `source_id`."""

@@ -21,7 +21,7 @@ import polars as pl
 
 from ...policies.engines.token_count import TokenCount, about, token_count
 from ...policies.trainers.length_bias import LengthBucket, bucket_of
-from ...stores.frames import as_arrow, as_frame, empty
+from ...stores.frames import as_arrow, as_frame
 from ...stores.journal_reader import Unit
 from ...stores.keys import Json, derive_seed, digest
 from ...stores.records import Candidate, Pair, Receipt
@@ -37,7 +37,6 @@ BALANCE = Verb("balance")
 FILTER = "balance_length"
 LONGER_WINS, LONGER_LOSES, EQUAL = "longer_wins", "longer_loses", "equal"
 """On which side of its bucket a pair is: a surplus is dropped for this reason."""
-SIDES = ("chosen", "rejected")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -141,20 +140,15 @@ class _Balancing:
         return token_count(self.it.run.models.initial.location)
 
     def chunk(self, chunk: int) -> tuple[pl.DataFrame, list[Receipt]]:
-        """Return the pairs of a chunk that are kept, under their new ids, and the receipts."""
-        rows = pl.concat(self._tables(self.pairs, chunk))
-        kept = [self._fates[pair_id].kept for pair_id in rows["pair_id"]]
-        made = balanced_rows(rows.filter(pl.Series(kept, dtype=pl.Boolean)))
-        return made, self._receipts(rows["pair_id"].to_list())
-
-    def _receipts(self, pair_ids: Sequence[str]) -> list[Receipt]:
-        """Return receipts that count kept and dropped pairs, bucket by bucket."""
+        """Return the kept pairs of a chunk, under their new ids, and receipts by bucket."""
+        rows = self._table(self.pairs, chunk)
+        fates = [self._fates[pair_id] for pair_id in rows["pair_id"]]
+        kept = pl.Series([fate.kept for fate in fates], dtype=pl.Boolean)
         buckets = dict[LengthBucket, dict[str, list[str]]]()
-        for pair_id in pair_ids:
-            fate = self._fates[pair_id]
+        for pair_id, fate in zip(rows["pair_id"], fates, strict=True):
             outcome = KEPT if fate.kept else fate.side
             buckets.setdefault(fate.bucket, {}).setdefault(outcome, []).append(pair_id)
-        return [
+        return balanced_rows(rows.filter(kept)), [
             receipt
             for bucket, outcomes in sorted(buckets.items())
             for receipt in receipts(self.it.number, f"{FILTER}/{bucket}", "pairs", outcomes)
@@ -163,56 +157,46 @@ class _Balancing:
     @cached_property
     def _fates(self) -> Mapping[str, BalanceDecision]:
         width, seed = self.it.run.config.pairs.bucket_width, self.it.run.config.seed
-        chunks = range(self.pairs.chunks)
-        return fates(pl.concat(map(self._lengths, chunks)), width, seed)
+        longer = [each for n in range(self.pairs.chunks) for each in self._lengths(n)]
+        schema = {"pair_id": pl.String, "longer": pl.Int64}
+        return fates(pl.DataFrame(longer, schema=schema, orient="row"), width, seed)
 
-    def _lengths(self, chunk: int) -> pl.DataFrame:
-        """Return `pair_id` and `longer` of a chunk's pairs."""
-        counts = self._counts(chunk)
-        pairs = pl.concat(self._tables(self.pairs, chunk)).select(
-            "pair_id", "chosen_id", "rejected_id", *(_text(side) for side in SIDES)
-        )
-        for side in SIDES:
-            of = counts.select(
-                pl.col("candidate_id").alias(f"{side}_id"),
-                pl.col("completion_tokens").alias(f"{side}_tokens"),
-            )
-            pairs = pairs.join(of, on=f"{side}_id", how="left", maintain_order="left")
-        longer = pl.col("chosen_tokens") - pl.col("rejected_tokens")
-        pairs = pairs.select("pair_id", *SIDES, longer=longer)
-        counted = pairs.filter(pl.col("longer").is_not_null())
-        others = pairs.filter(pl.col("longer").is_null())
-        found = others.with_columns(longer=pl.Series(self._longer(others), dtype=pl.Int64))
-        return pl.concat([counted, found]).select("pair_id", "longer")
+    def _lengths(self, chunk: int) -> Iterator[tuple[str, int]]:
+        """Yield each pair with |y_w| - |y_l|: by the counts of both answers, else of both texts."""
+        known, counted = self._counts(chunk), dict[str, int]()
 
-    def _longer(self, pairs: pl.DataFrame) -> list[int]:
-        """Return |y_w| - |y_l| of pairs, each text counted once."""
-        sides = [pairs[side].to_list() for side in SIDES]
-        tokens = {text: self.count(text) for text in {*sides[0], *sides[1]}}
-        return [tokens[one] - tokens[other] for one, other in zip(*sides, strict=True)]
+        def tokens(text: str) -> int:
+            if text not in counted:
+                counted[text] = self.count(text)
+            return counted[text]
 
-    def _counts(self, chunk: int) -> pl.DataFrame:
+        texts = (_text(side) for side in ("chosen", "rejected"))
+        pairs = self._table(self.pairs, chunk).select("pair_id", "chosen_id", "rejected_id", *texts)
+        for pair_id, chosen_id, rejected_id, chosen, rejected in pairs.iter_rows():
+            if chosen_id in known and rejected_id in known:
+                yield pair_id, known[chosen_id] - known[rejected_id]
+            else:
+                yield pair_id, tokens(chosen) - tokens(rejected)
+
+    def _counts(self, chunk: int) -> dict[str, int]:
         """Return the token counts that M_0's engine gave for candidates of a chunk.
 
         Answers with reasoning are excluded: their count includes the reasoning.
         """
-        wanted = ("candidate_id", "completion_tokens")
         if self.candidates is None or _served(self.it):
-            return empty("candidates").select(wanted)
+            return {}
         own = (
             (pl.col("completion_tokens") > 0)
             & pl.col("reasoning").is_null()
             & ~pl.col("model").is_in(_others(self.it))
         )
-        found = pl.concat(
-            table.filter(own).select(wanted) for table in self._tables(self.candidates, chunk)
-        )
-        return found.unique("candidate_id")
+        found = self._table(self.candidates, chunk).filter(own)
+        return dict(found.select("candidate_id", "completion_tokens").iter_rows())
 
-    def _tables(self, rows: Rows[Pair] | Rows[Candidate], chunk: int) -> Iterator[pl.DataFrame]:
+    def _table(self, rows: Rows[Pair] | Rows[Candidate], chunk: int) -> pl.DataFrame:
         store = self.it.run.store
-        for stage in rows.stages:
-            yield as_frame(store.table(rows.row_type, stage.key(store.journal, chunk)))
+        keys = (stage.key(store.journal, chunk) for stage in rows.stages)
+        return pl.concat(as_frame(store.table(rows.row_type, key)) for key in keys)
 
 
 def _text(side: str) -> pl.Expr:

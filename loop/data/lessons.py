@@ -28,6 +28,7 @@ from ...stores.records import (
     Message,
     PairingOutcome,
     Prompt,
+    Rating,
     Receipt,
 )
 from ...stores.schemas import RowsByType
@@ -63,7 +64,7 @@ class Lessons:
         question: Sequence[Message],
         reply: str,
         *,
-        ratings: Sequence[int | None] = (),
+        ratings: Sequence[Rating | None] = (),
         reward: float | None = None,
     ) -> None:
         """Count a candidate's fate; if it is kept, add the demonstration made of `source_id`."""

@@ -18,7 +18,7 @@ from ...critics.guard import without_mark
 from ...stores.frames import rows_frame
 from ...stores.journal_reader import Unit
 from ...stores.keys import Json
-from ...stores.records import SCORED, Candidate, Critique, Demonstration, Grade, Prompt
+from ...stores.records import SCORED, Candidate, Critique, Demonstration, Grade, Prompt, Rating
 from ...stores.schemas import RowsByType
 from ..data.judged_candidates import VERIFIER
 from ..data.lessons import UNREADABLE, Lessons, graded_lessons
@@ -87,7 +87,7 @@ def critique_lessons(
         if fate == SCORED:
             (read,) = question.read(reply, "stop")
             fate = KEPT if read.status == SCORED else UNREADABLE
-        ratings = [aspect.rating for aspect in critique.aspects]
+        ratings: list[Rating | None] = [aspect.rating for aspect in critique.aspects]
         made.add(fate, about, critique.critique_id, question.messages, reply, ratings=ratings)
     return made
 
@@ -134,7 +134,7 @@ def demonstrate_reflections(
             verdict = verdicts.get(better.candidate_id)
             shown = texts[str(better.parent_id)], feedback[str(better.critique_id)]
             question = it.run.critic.reflect(it.run.prompts[better.prompt_id], *shown)
-            ratings = [aspect.rating for aspect in verdict.aspects] if verdict else []
+            ratings: list[Rating | None] = [a.rating for a in (verdict.aspects if verdict else ())]
             fate, name = fate_of(better, verdict), better.candidate_id
             made.add(fate, better, name, question, better.text, ratings=ratings)
         return made.tables(rows_frame(Candidate, before))

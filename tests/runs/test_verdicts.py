@@ -16,10 +16,10 @@ from lpfloop.loop.lake.query.runs import open_run
 from lpfloop.loop.lake.query.told_figures import told_bounds, told_level
 from lpfloop.loop.lake.statistics.decisions import level_of_look
 from lpfloop.loop.library.run_summary import run_summary
+from lpfloop.loop.report.result_table import result_table
 from lpfloop.loop.report.run_answer import run_answer
 from lpfloop.loop.run.outcomes import Regressed
 from lpfloop.loop.run.stop import Stopped
-from lpfloop.loop.view.result_blocks import result_blocks
 from lpfloop.stores.digest import run_digest
 from lpfloop.stores.lake import run_folder
 
@@ -76,8 +76,9 @@ def test_change_has_one_interval(tmp_path, monkeypatch):
         )
         assert shown in run_answer(run).sentences[0]
         assert shown in result_lines(run)[0]
-        cells = [cell for block in result_blocks(results) for _, of in block.lines for cell in of]
-        assert any(cell is not None and shown in cell.change for cell in cells)
+        blocks = result_table(results).blocks
+        cells = [cell for block in blocks for _, of in block.lines for cell in of]
+        assert any(shown in cell.change for cell in cells)
         assert shown in str(run_summary(run))
         assert "held-out prompts (test)" in str(run_summary(run))
     for words in (["status", "a"], ["verdict", "a"], ["compare", "a", "--against", "M_0"]):

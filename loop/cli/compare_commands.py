@@ -75,15 +75,20 @@ def compare(
 
     with exit_codes():
         if equal_tokens:
-            _refuse_about_runs(
-                beside=beside, by_method=by_method, against=against, task=task, report=report
+            why = (
+                "is about runs: leave it out with --equal-tokens, whose methods, seeds and prompts "
+                "were fixed at its start"
+            )
+            _refuse(
+                why, beside=beside, by_method=by_method, against=against, task=task, report=report
             )
             show_equal(lake, names, plot=plot, force=force, as_json=as_json)
             return
         if plot is not None:
             raise FormError("--plot draws score against tokens: add --equal-tokens, or --report")
         if beside is not None:
-            _refuse_beside(by_method=by_method, against=against, report=report)
+            why = "does not apply to rankings of methods: leave it out with --rank-with"
+            _refuse(why, by_method=by_method, against=against, report=report)
             _write_rankings(lake, names, beside, metric, task=task, form=form, as_json=as_json)
             return
         if report is not None:
@@ -93,33 +98,16 @@ def compare(
         )
 
 
-def _refuse_beside(*, by_method: bool, against: str | None, report: Path | None) -> None:
-    """Refuse options that a comparison of rankings does not use.
+def _refuse(why: str, **options: object) -> None:
+    """Refuse options that another use of the command does not have.
 
     Raises:
         FormError: naming the option.
     """
-    said = {"--by-method": by_method, "--against": against, "--report": report}
-    for option, value in said.items():
-        if value:
-            raise FormError(
-                f"{option} does not apply to rankings of methods; leave it out with --rank-with"
-            )
-
-
-def _refuse_about_runs(**options: object) -> None:
-    """Refuse options about runs that a user names one by one.
-
-    Raises:
-        FormError: naming the option.
-    """
-    names = {"beside": "--rank-with", "by_method": "--by-method"}
     for option, value in options.items():
         if value:
-            raise FormError(
-                f"{names.get(option, f'--{option}')} is about runs: leave it out with "
-                "--equal-tokens, whose methods, seeds and prompts were fixed at its start"
-            )
+            name = {"beside": "rank-with"}.get(option, option.replace("_", "-"))
+            raise FormError(f"--{name} {why}")
 
 
 def _write_rankings(
@@ -203,9 +191,10 @@ def write_comparison(
     from rich.console import Console
 
     from ..data.text_wrap import tell
+    from ..evaluation.compare_runs import INITIAL
     from ..evaluation.compare_tasks import results_by_task
     from ..evaluation.compared_columns import comparison_remarks, errors_over, lead_levels
-    from ..evaluation.comparison_rows import compared_runs
+    from ..evaluation.comparison_rows import called, compared_runs
     from ..lake.query.row_output import is_table, write_frame
     from .compare_tables import print_by_task
 
@@ -215,22 +204,22 @@ def write_comparison(
         console = Console()
         found = compared.found
         tell(console, f"Held-out prompts (test): mean ± standard error over {errors_over(found)}")
-        for table in _tables(found, compared.rival, together=together, width=console.width):
+        for table in _tables(found, together=together, width=console.width):
             console.print(table)
-        levels = lead_levels(found, compared.rival)
+        by_task = results_by_task(lake, names, together=together, task=task)
+        alone = sum(result.method == INITIAL for result in found) == 1
+        rival = against or (INITIAL if alone else None)
+        print_by_task(console, by_task, rival)
+        levels = None if rival is None else lead_levels(found, called(rival, found))
         if levels is not None:
             tell(console, levels)
-        by_task = results_by_task(lake, names, together=together, task=task)
-        print_by_task(console, by_task)
         for remark in comparison_remarks(found):
             tell(console, remark)
     else:
         write_frame(compared.frame, form, as_json=as_json)
 
 
-def _tables(
-    found: Sequence["Result"], rival: "Result | None", *, together: bool, width: int
-) -> "Iterator[Table]":
+def _tables(found: Sequence["Result"], *, together: bool, width: int) -> "Iterator[Table]":
     """Return tables that fit the width; the cost is in the last columns."""
     from ..evaluation.compared_columns import (
         figure_columns,
@@ -240,5 +229,5 @@ def _tables(
     from .compare_tables import fitted_tables
 
     names = [result_name(result, together=together) for result in found]
-    columns = [*figure_columns(found, rival), *spent_columns(found)]
+    columns = [*figure_columns(found), *spent_columns(found)]
     return fitted_tables(names, columns, width)

@@ -11,13 +11,13 @@ from rich.table import Table
 from ..data.sanitize import one_line
 from ..evaluation.compare_runs import INITIAL, Result
 from ..evaluation.compared_columns import Column, told_lead
+from ..evaluation.comparison_rows import called
 from ..lake.query.critic_scores import AGREEMENT
 from ..lake.query.figures import COUNTS, place_of
 from ..lake.query.policy_figures import RATING, SUCCESSES
 from ..lake.query.row_table import print_columns, text_columns
 from ..lake.query.told_figures import figure_label, told_value
 
-TITLE = "By figure and task, with the change since M_0, paired by prompt"
 NAME = 30
 EDGES = 3
 
@@ -53,29 +53,40 @@ def print_texts(console: Console, head: Sequence[str], rows: Sequence[Sequence[s
     console.print(table)
 
 
-def print_by_task(console: Console, by_task: Mapping[str, Sequence[Result]]) -> None:
-    """Print each figure of each result with its change since M_0, for all prompts and each task."""
+def print_by_task(
+    console: Console, by_task: Mapping[str, Sequence[Result]], against: str | None
+) -> None:
+    """Print each figure of each result with its lead over one, for all prompts and each task."""
     heads = {(r.method, r.runs): _name(r) for found in by_task.values() for r in found}
     rows = [
-        (f"{one_line(task, limit=NAME)}: {figure_label(metric)}", *_cells(metric, found, [*heads]))
+        (
+            f"{one_line(task, limit=NAME)}: {figure_label(metric)}",
+            *_cells(metric, found, [*heads], None if against is None else called(against, found)),
+        )
         for task, found in by_task.items()
         for metric in sorted({m for r in found for m in r.numbers if _is_shown(m)}, key=place_of)
     ]
     if rows:
+        lead = "" if against is None else f", with the lead over {against}, paired by prompt"
         console.print()
-        print_columns(console, text_columns(("figure", *heads.values()), rows), title=TITLE)
+        print_columns(
+            console,
+            text_columns(("figure", *heads.values()), rows),
+            title=f"By figure and task{lead}",
+        )
 
 
 def _cells(
-    metric: str, found: Sequence[Result], keys: Sequence[tuple[str, tuple[str, ...]]]
+    metric: str,
+    found: Sequence[Result],
+    keys: Sequence[tuple[str, tuple[str, ...]]],
+    rival: Result | None,
 ) -> Iterator[str]:
-    """Give the value of each result, and its lead over M_0 if there is a single M_0."""
+    """Give the value of each result, and its lead over a rival."""
     by_key = {(result.method, result.runs): result for result in found}
-    began = [result for result in found if result.method == INITIAL]
-    for key in keys:
-        result = by_key.get(key)
+    for result in map(by_key.get, keys):
         measure = None if result is None else result.numbers.get(metric)
-        lead = told_lead(result, began[0], metric) if len(began) == 1 else "-"
+        lead = told_lead(result, rival, metric)
         value = "-" if measure is None else told_value(metric, measure.value)
         yield value if lead == "-" else f"{value} {lead}"
 

@@ -25,7 +25,7 @@ from .call_costs import costs_in, smoke_costs
 from .fork_plan import with_reuse
 from .job import Job, require_forkable
 from .loop import required_prompts
-from .memory_check import memory_of
+from .memory_check import gib, memory_of
 from .opening import rehearsed, required_roles
 from .plan import Plan, plan_of
 from .plan_lines import estimate, opening_lines, short

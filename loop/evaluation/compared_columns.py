@@ -26,16 +26,14 @@ RIVALRY = ("verified", "approval", "win_rate", "true_score")
 """The metrics for which one method's lead over another is shown."""
 
 
-def figure_columns(found: Sequence[Result], rival: Result | None) -> Iterator[Column]:
-    """Give the column of each figure that was measured, and of its lead over a rival."""
+def figure_columns(found: Sequence[Result]) -> Iterator[Column]:
+    """Give the column of each figure that was measured."""
     for metric in COLUMNS:
         if not any(metric in result.numbers for result in found):
             continue
         heading = figure_label(metric)
         mark = MARK if incomparable(found, metric) else ""
         yield f"{heading}{mark}", [_number(result, metric) for result in found]
-        if rival is not None and metric in RIVALRY:
-            yield f"{heading} lead{mark}", [told_lead(r, rival, metric) for r in found]
 
 
 def spent_columns(found: Sequence[Result]) -> Iterator[Column]:

@@ -8,7 +8,7 @@ import polars as pl
 
 from ...stores.keys import Json
 from ..lake.query.forms import FormError
-from .compare_runs import Result, by_method, incomparable, results
+from .compare_runs import INITIAL, Result, by_method, incomparable, results
 from .compared_columns import RIVALRY, bounds_of
 
 
@@ -44,15 +44,21 @@ def compared_runs(
     found = results(lake, names, task=task, methods=methods)
     if together:
         found = by_method(found)
-    return ComparedRuns(found=found, rival=None if against is None else _called(against, found))
+    return ComparedRuns(found=found, rival=None if against is None else _rival(against, found))
 
 
-def _called(name: str, found: Sequence[Result]) -> Result:
-    for result in found:
-        if name == result.method or name in result.runs:
-            return result
-    known = ", ".join(dict.fromkeys(result.method for result in found))
-    raise FormError(f"--against {name}: not in the comparison, which has {known}")
+def called(name: str, found: Sequence[Result]) -> Result | None:
+    """Return the result of a method or a run; a run's is that of its policy, not of its M_0."""
+    named = [result for result in found if name == result.method or name in result.runs]
+    return min(named, key=lambda result: result.method == INITIAL, default=None)
+
+
+def _rival(name: str, found: Sequence[Result]) -> Result:
+    rival = called(name, found)
+    if rival is None:
+        known = ", ".join(dict.fromkeys(result.method for result in found))
+        raise FormError(f"--against {name}: not in the comparison, which has {known}")
+    return rival
 
 
 def _row(result: Result, rival: Result | None, found: Sequence[Result]) -> dict[str, Json]:

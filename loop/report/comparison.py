@@ -50,7 +50,7 @@ def comparison_report(
             "was measured in two of them by the same judge; give runs with the same "
             "held-out prompts"
         )
-    columns = [*figure_columns(found, None), *spent_columns(found)]
+    columns = [*figure_columns(found), *spent_columns(found)]
     named = [result_name(result, together=together) for result in found]
     return drawn_report(
         "comparison.html",

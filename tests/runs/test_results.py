@@ -10,6 +10,7 @@ from rows import PROMPT, SCORE, STANDING
 
 from lpfloop.loop.cli.compare_commands import write_comparison
 from lpfloop.loop.evaluation.compare_runs import by_method, incomparable, results
+from lpfloop.loop.evaluation.comparison_rows import compared_runs
 from lpfloop.loop.evaluation.metrics import summarise
 from lpfloop.loop.evaluation.ranking_agreement import ranking_agreement
 from lpfloop.stores.journal import Journal
@@ -75,6 +76,13 @@ def test_lead_prompt_by_prompt(tmp_path):
     assert math.isclose(lead.change.value, sum(apart) / 8)
     assert lead.change.low <= lead.change.value <= lead.change.high
     assert reached.lead(began, "true_score") is None
+
+
+def test_rival_is_a_run_not_its_first_policy(tmp_path):
+    write(tmp_path, "a", "dpo", scores(BETTER, checkpoint="a"))
+    write(tmp_path, "b", "ppo", scores([1] * 8, checkpoint="b"))
+    rivals = [compared_runs(tmp_path, ["a", "b"], against=name).rival for name in ("a", "M_0")]
+    assert [rival.checkpoint for rival in rivals] == ["a", "m0"]
 
 
 def test_runs_of_one_method_together(tmp_path):

@@ -32,18 +32,12 @@ class NoSuchFigureError(ValueError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelStanding:
-    """A model's figure: its mean over `n` prompts, and its distance to the best.
-
-    `stderr` is clustered if the prompts name clusters. `errors` is the lead of the best over this
-    model in standard errors of their paired difference; None for the best itself, and if that error
-    is undefined.
-    """
+    """A model's figure: its mean over `n` prompts, with an error over clusters of prompts."""
 
     checkpoint: Checkpoint
     value: float
     stderr: float | None
     n: int
-    errors: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,7 +57,11 @@ class BestModel:
         own = next(s for s in self.standings if s.checkpoint == self.checkpoint)
         name = self.figure.name
         error = "" if own.stderr is None else f" ± {told_value(name, own.stderr)}"
-        others = [_lead(name, s) for s in self.standings if s is not own]
+        others = [
+            f"M_{s.checkpoint.iteration} {told_value(name, s.value)}"
+            for s in self.standings
+            if s is not own
+        ]
         how = "the best of those that the loop accepted," if self.decided else "the best"
         told = f"{told_value(name, own.value)}{error}" + (" %" if name in SHARES else "")
         return f"{how} by {self.figure.meaning}: {told} ({own.n} {self.split} " + (
@@ -135,39 +133,22 @@ def _compared(
 ) -> BestModel:
     means = [fmean(values.values()) for _, values in found]
     best = means.index(max(means)) if kept is None else kept
-    checkpoint, most = found[best]
     return BestModel(
         figure=figure,
         split=split,
         decided=kept is not None,
-        checkpoint=checkpoint,
+        checkpoint=found[best][0],
         standings=tuple(
             ModelStanding(
                 checkpoint=other,
                 value=mean,
                 stderr=_error(values, clusters),
                 n=len(values),
-                errors=None if other == checkpoint else _errors(most, values, clusters),
             )
             for (other, values), mean in zip(found, means, strict=True)
         ),
     )
 
 
-def _errors(best: Values, other: Values, clusters: Mapping[str, str]) -> float | None:
-    """Return the lead over another model in standard errors, over the prompts that both have."""
-    leads = {prompt: best[prompt] - other[prompt] for prompt in best if prompt in other}
-    error = _error(leads, clusters)
-    return fmean(leads.values()) / error if error else None
-
-
 def _error(values: Values, clusters: Mapping[str, str]) -> float | None:
     return mean_error(list(values.values()), [clusters.get(prompt, prompt) for prompt in values])
-
-
-def _lead(figure: str, other: ModelStanding) -> str:
-    name = f"M_{other.checkpoint.iteration} {told_value(figure, other.value)}"
-    if other.errors is None:
-        return name
-    side = "behind" if other.errors >= 0 else "ahead"
-    return f"{name} ({abs(other.errors):.1f} standard errors of the difference {side})"

@@ -24,15 +24,14 @@ def rows(row: Mapping[str, Any]) -> list[dict[str, Any]]:
         "response": row["response"],
     }
     made = [
-        {
-            **asked,
-            "critic": critic,
-            "ratings": {
-                name: 1 if followed else -1
-                for name, followed in zip(names, row[field], strict=True)
-            },
-        }
+        {**asked, "critic": critic, "ratings": _ratings(names, row[field])}
         for critic, field in VERDICTS.items()
         if row.get(field) is not None
     ]
     return made or [asked]
+
+
+def _ratings(names: list[str], followed: list[bool]) -> dict[str, int]:
+    """Return a rating for each instruction; one that is there twice must be followed both times."""
+    missed = {name for name, said in zip(names, followed, strict=True) if not said}
+    return {name: -1 if name in missed else 1 for name in names}

@@ -6,7 +6,7 @@ intervals are over instructions.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from itertools import product
 
 import numpy as np
@@ -15,14 +15,13 @@ from numpy.typing import NDArray
 from ..data.files import InputError
 from ..lake.statistics.clustered_estimates import (
     Estimate,
-    Indices,
     Numbers,
     OfSums,
     estimate,
     ratio,
 )
 from . import judge_statistics as statistics
-from .judge_statistics import FIRST, SECOND, TIE, AgreementStandard, Counts
+from .judge_statistics import FIRST, SECOND, TIE, Counts
 from .judgments import ORDERS, Judgments, Votes, together
 from .kappas import cohen, fleiss
 
@@ -46,20 +45,6 @@ class Settings:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class JudgeFigure(Estimate):
-    """A measure of a judge, and the number of its unread replies on the same pairs.
-
-    `worst` and `best` bound an agreement: its value if all unread replies were wrong, and if all of
-    them were right.
-    """
-
-    unread: int = 0
-    unread_share: float = 0.0
-    worst: float | None = None
-    best: float | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Checked:
     """An annotator's measures on one task type, or on all pairs; None without data.
 
@@ -74,58 +59,44 @@ class Checked:
     unread_share: float
     price: float | None = None
     """The mean cost of a verdict, in the currency of its source, if known."""
-    agreement: JudgeFigure | None = None
+    agreement: Estimate | None = None
     """With the majority of people."""
-    decided: JudgeFigure | None = None
+    worst: float | None = None
+    """The same if all unread replies on pairs that people judged were wrong; None without any."""
+    best: float | None = None
+    """The same if all of them were right."""
+    decided: Estimate | None = None
     """The same, ties left out on both sides."""
-    held_out: JudgeFigure | None = None
+    held_out: Estimate | None = None
     """With the majority of the other people, replacing each person in turn."""
-    person: JudgeFigure | None = None
+    person: Estimate | None = None
     """With one other person."""
-    cohen: JudgeFigure | None = None
+    cohen: Estimate | None = None
     """Cohen's kappa with the majority of people."""
-    fleiss: JudgeFigure | None = None
+    fleiss: Estimate | None = None
     """Fleiss' kappa among its own verdicts on the same pair."""
-    second: JudgeFigure | None = None
+    second: Estimate | None = None
     """With the second judge."""
-    second_cohen: JudgeFigure | None = None
+    second_cohen: Estimate | None = None
     """Cohen's kappa with the second judge."""
-    win: JudgeFigure | None = None
+    win: Estimate | None = None
     """How often a model's output wins, on pairs that people judged if there are any."""
-    tie: JudgeFigure | None = None
-    lose: JudgeFigure | None = None
-    bias: JudgeFigure | None = None
+    tie: Estimate | None = None
+    lose: Estimate | None = None
+    bias: Estimate | None = None
     """Error between the majorities of its verdicts and of people's; None for people."""
-    variance: JudgeFigure | None = None
+    variance: Estimate | None = None
     """Error of a held-out verdict against the majority of its others on the same pair."""
-    longer: JudgeFigure | None = None
+    longer: Estimate | None = None
     """Preference for the longer output."""
-    lists: JudgeFigure | None = None
+    lists: Estimate | None = None
     """Preference for the output with a list, if the other one lacks it."""
-    first_shown: JudgeFigure | None = None
+    first_shown: Estimate | None = None
     """Preference for the output that was shown first."""
-    both_orders: JudgeFigure | None = None
+    both_orders: Estimate | None = None
     """How often the verdicts in the two orders are the same."""
-    repeats: JudgeFigure | None = None
+    repeats: Estimate | None = None
     """How often two verdicts on the same question are the same."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class JudgeMeasure:
-    """A measure, its pairs, and the standard of right verdicts on them, if any."""
-
-    ratio: OfSums
-    about: NDArray[np.bool_]
-    standard: AgreementStandard | None = None
-
-    def within(self, members: NDArray[np.bool_]) -> "JudgeMeasure":
-        """Return the same measure of some pairs alone."""
-        standard = self.standard
-        return JudgeMeasure(
-            ratio=self.ratio.within(members),
-            about=self.about & members,
-            standard=standard and replace(standard, asked=standard.asked & members),
-        )
 
 
 def check(judgments: Judgments, settings: Settings) -> list[Checked]:
@@ -143,22 +114,30 @@ def check(judgments: Judgments, settings: Settings) -> list[Checked]:
     checked = list[Checked]()
     for (task, members), (votes, kind, measures) in product(_tasks(judgments).items(), measured):
         read, unread = int(votes.counts[members].sum()), int(votes.missing[members].sum())
-        checked.append(
-            Checked(
-                task=task,
-                name=votes.name,
-                kind=kind,
-                verdicts=read,
-                unread=unread,
-                unread_share=_share(unread, read),
-                price=votes.price,
-                **{
-                    name: _figure(each.within(members), votes, judgments.instructions)
-                    for name, each in measures.items()
-                },
-            )
+        found = Checked(
+            task=task,
+            name=votes.name,
+            kind=kind,
+            verdicts=read,
+            unread=unread,
+            unread_share=unread / (unread + read) if unread else 0.0,
+            price=votes.price,
+            **{
+                name: estimate(each.within(members), judgments.instructions)
+                for name, each in measures.items()
+            },
         )
+        asked = members & judgments.people.counts.any(axis=(1, 2))
+        checked.append(_bounded(found, int(votes.missing[asked].sum())))
     return checked
+
+
+def _bounded(found: Checked, lost: int) -> Checked:
+    """Return the agreement with its bounds, if replies on pairs that people judged are lost."""
+    if not lost or found.agreement is None:
+        return found
+    right, whole = found.agreement.value * found.agreement.n, found.agreement.n + lost
+    return replace(found, worst=right / whole, best=(right + lost) / whole)
 
 
 def _tasks(judgments: Judgments) -> Mapping[str, NDArray[np.bool_]]:
@@ -168,33 +147,6 @@ def _tasks(judgments: Judgments) -> Mapping[str, NDArray[np.bool_]]:
     return every | {
         name: np.array([task == name for task in judgments.tasks], dtype=np.bool_) for name in names
     }
-
-
-def _share(unread: int, read: int) -> float:
-    """Return the share of the replies that could not be read."""
-    return unread / (unread + read) if unread + read else 0.0
-
-
-def _figure(measure: JudgeMeasure, votes: Votes, instructions: Indices) -> JudgeFigure | None:
-    """Return the estimate of a measure with the number of unread replies on its pairs."""
-    found = estimate(measure.ratio, instructions)
-    if found is None:
-        return None
-    missing = votes.missing.sum(axis=1)
-    unread = int(missing[measure.about].sum())
-    read = int(votes.labels[measure.about].sum())
-    bounds = None
-    if measure.standard is not None:
-        labels = votes.labels[:, : measure.standard.shares.shape[1]]
-        bounds = statistics.unread_bounds(labels, missing, measure.standard)
-    worst, best = bounds or (None, None)
-    return JudgeFigure(
-        **{name.name: getattr(found, name.name) for name in fields(Estimate)},
-        unread=unread,
-        unread_share=_share(unread, read),
-        worst=worst,
-        best=best,
-    )
 
 
 def _annotators(judgments: Judgments) -> Iterator[tuple[Votes, str]]:
@@ -213,57 +165,40 @@ def _measures(
     panel: int,
     second: Votes | None,
     sign: Numbers | None,
-) -> dict[str, JudgeMeasure]:
+) -> dict[str, OfSums]:
     """Return an annotator's measures, by field of `Checked`."""
     labels, people = votes.labels, judgments.people.labels
-    every = np.ones(len(labels), dtype=np.bool_)
     own = statistics.held_out_agreement(labels, panel)
-    alone = {"fleiss": fleiss(labels), "variance": statistics.error(own)}
+    found = {
+        "fleiss": fleiss(labels),
+        "variance": statistics.error(own),
+        "longer": statistics.preference_for(judgments.longer, labels),
+        "lists": statistics.preference_for(judgments.lists, labels),
+    }
     if kind == PEOPLE:
-        alone |= {"held_out": own, "person": statistics.held_out_agreement(labels, 2)}
-        found = dict[str, JudgeMeasure]()
+        found |= {"held_out": own, "person": statistics.held_out_agreement(labels, 2)}
     else:
-        found = _against_people(votes, people, panel)
+        found |= _against_people(labels, people, panel)
     if kind == JUDGE:
-        alone |= _consistency(votes)
-    found |= {name: JudgeMeasure(ratio=own, about=every) for name, own in alone.items()}
-    for name, lead in (("longer", judgments.longer), ("lists", judgments.lists)):
-        taste = statistics.preference_for(lead, labels)
-        found[name] = JudgeMeasure(ratio=taste, about=lead != 0)
+        found |= _consistency(votes)
     if second is not None and votes is not second:
-        found |= _against(votes, statistics.single_standard(second.labels), "second")
+        other = statistics.shares_of(second.labels)
+        found["second"] = statistics.matched(labels, other)
+        found["second_cohen"] = cohen(labels, other)
     return found if sign is None else found | _wins(labels, people, sign)
 
 
-def _against_people(votes: Votes, people: Counts, panel: int) -> dict[str, JudgeMeasure]:
-    majority = statistics.majority_standard(people, panel)
-    same = statistics.majorities_agreement(votes.labels, people, panel)
-    agreement = _against(votes, majority, "agreement")
+def _against_people(labels: Counts, people: Counts, panel: int) -> dict[str, OfSums]:
+    majority, decided = (statistics.majority(of, panel) for of in (people, people[:, :TIE]))
+    same = statistics.majorities_agreement(labels, people, panel)
     return {
-        "agreement": agreement["agreement"],
-        "cohen": agreement["agreement_cohen"],
-        "decided": _by(votes, statistics.majority_standard(people[:, :TIE], panel)),
-        "held_out": _by(votes, statistics.in_place_standard(people, panel)),
-        "person": _by(votes, statistics.single_standard(people)),
-        "bias": JudgeMeasure(ratio=statistics.error(same), about=majority.asked),
+        "agreement": statistics.matched(labels, majority),
+        "cohen": cohen(labels, majority),
+        "decided": statistics.matched(labels[:, :TIE], decided),
+        "held_out": statistics.matched(labels, statistics.in_place_standard(people, panel)),
+        "person": statistics.matched(labels, statistics.shares_of(people)),
+        "bias": statistics.error(same),
     }
-
-
-def _against(votes: Votes, standard: AgreementStandard, name: str) -> dict[str, JudgeMeasure]:
-    """Return the agreement with a standard, and its kappa."""
-    kappa = cohen(votes.labels, standard.shares)
-    return {
-        name: _by(votes, standard),
-        f"{name}_cohen": JudgeMeasure(ratio=kappa, about=standard.asked),
-    }
-
-
-def _by(votes: Votes, standard: AgreementStandard) -> JudgeMeasure:
-    """Return the measure of how often an annotator's verdicts are right by a standard."""
-    labels = votes.labels[:, : standard.shares.shape[1]]
-    return JudgeMeasure(
-        ratio=statistics.matched(labels, standard), about=standard.asked, standard=standard
-    )
 
 
 def _consistency(votes: Votes) -> dict[str, OfSums]:
@@ -282,7 +217,7 @@ def _consistency(votes: Votes) -> dict[str, OfSums]:
     return found
 
 
-def _wins(labels: Counts, people: Counts, sign: Numbers) -> dict[str, JudgeMeasure]:
+def _wins(labels: Counts, people: Counts, sign: Numbers) -> dict[str, OfSums]:
     """Return how often the model's output wins, ties or loses."""
     counted = sign != 0
     if people.any():
@@ -290,13 +225,8 @@ def _wins(labels: Counts, people: Counts, sign: Numbers) -> dict[str, JudgeMeasu
     mine = np.where(sign > 0, labels[:, SECOND], labels[:, FIRST])
     other = np.where(sign > 0, labels[:, FIRST], labels[:, SECOND])
     given = np.where(counted, labels.sum(axis=1), 0)
-    return {
-        name: JudgeMeasure(
-            ratio=ratio(np.where(counted, told, 0), given),
-            about=counted,
-        )
-        for name, told in (("win", mine), ("tie", labels[:, TIE]), ("lose", other))
-    }
+    told = {"win": mine, "tie": labels[:, TIE], "lose": other}
+    return {name: ratio(np.where(counted, of, 0), given) for name, of in told.items()}
 
 
 def _second(judgments: Judgments, name: str | None) -> Votes | None:

@@ -13,7 +13,7 @@ from ...stores.keys import Json
 from ..data.files import InputError
 from ..data.sanitize import one_line
 from ..lake.statistics.clustered_estimates import Estimate
-from .judge_check import ALL, Checked, JudgeFigure, Settings, check
+from .judge_check import ALL, Checked, Settings, check
 from .judgment_sources import JudgmentReading, judgments_of
 from .judgments import Judgments, collect
 from .kappas import SHARED_PAIRS, AnnotatorKappa, annotator_kappas
@@ -29,6 +29,8 @@ TABLES = (
     {"both_orders": "both orders", "repeats": "repeats"},
 )
 """The measures of each table with their headings: few enough for a narrow terminal."""
+BOUNDS = "agree if read"
+"""The heading of the agreement if all unread replies were wrong, and if all were right."""
 KAPPAS = frozenset({"cohen", "fleiss", "second_cohen"})
 MOST_TWOS = 30
 """The most pairs of annotators that the table has."""
@@ -108,8 +110,6 @@ def print_report(report: JudgeReport) -> None:
         }
         if there or not number:
             Console().print(_table(report, there, counts=not number))
-        if not number:
-            _print_bounds(report.overall, there)
     _print_prices(report.overall)
     if report.by is not None and (without := judgments.tasks.count(None)):
         _say(f"{without:,} pairs have no {report.by!r}, or several; they count under {ALL!r} alone")
@@ -125,6 +125,8 @@ def _table(report: JudgeReport, columns: Mapping[str, str], *, counts: bool) -> 
     names = (*(("task",) if report.by is not None else ()), "annotator")
     lost = any(each.unread for each in report.checked)
     numbers = (*(("verdicts",) if counts else ()), *(("unread",) if lost else ()))
+    if counts and any(each.worst is not None for each in report.checked):
+        numbers += (BOUNDS,)
     table = _headed(*names, *numbers, *columns.values(), names=len(names))
     for each in report.checked:
         figures = [getattr(each, name) for name in columns]
@@ -134,26 +136,10 @@ def _table(report: JudgeReport, columns: Mapping[str, str], *, counts: bool) -> 
                 "annotator": _name(each.name),
                 "verdicts": f"{each.verdicts:,}",
                 "unread": _unread(each),
+                BOUNDS: _bounds(each),
             }
             table.add_row(*(cells[name] for name in (*names, *numbers)), *_cells(columns, figures))
     return table
-
-
-def _print_bounds(overall: Sequence[Checked], columns: Mapping[str, str]) -> None:
-    """Print the bounds of the agreements, for any content of the unread replies."""
-    unread = [each for each in overall if each.unread]
-    bounded = {
-        name: heading
-        for name, heading in columns.items()
-        if any((found := getattr(each, name)) and found.worst is not None for each in unread)
-    }
-    if bounded:
-        _say("if all unread replies were wrong, and if all were right")
-        table = _headed("annotator", "unread", *bounded.values())
-        for each in unread:
-            cells = (bounds_text(getattr(each, name)) for name in bounded)
-            table.add_row(_name(each.name), _unread(each), *cells)
-        Console().print(table)
 
 
 def _print_prices(overall: Sequence[Checked]) -> None:
@@ -197,6 +183,12 @@ def _unread(each: Checked) -> str:
     return f"{each.unread:,} ({each.unread_share:.1%})" if each.unread else ""
 
 
+def _bounds(each: Checked) -> str:
+    if each.worst is None or each.best is None:
+        return ""
+    return f"{100 * each.worst:.1f} to {100 * each.best:.1f}"
+
+
 def _cells(columns: Iterable[str], figures: Sequence[Estimate | None]) -> list[str]:
     return [
         kappa_text(found) if name in KAPPAS else interval_text(found)
@@ -222,10 +214,3 @@ def kappa_text(estimate: Estimate | None) -> str:
     if estimate.low is None or estimate.high is None:
         return f"{estimate.value:.2f}"
     return escape(f"{estimate.value:.2f} [{estimate.low:.2f}, {estimate.high:.2f}]")
-
-
-def bounds_text(found: JudgeFigure | None) -> str:
-    """Return the bounds of an agreement in percent."""
-    if found is None or found.worst is None or found.best is None:
-        return "-"
-    return f"{100 * found.worst:.1f} to {100 * found.best:.1f}"

@@ -10,7 +10,6 @@ result is the expectation of a random draw.
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from itertools import product
 from math import factorial
 
@@ -58,59 +57,20 @@ def _choose(n: NDArray[np.int64], k: int) -> Numbers:
     return falling / factorial(k)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AgreementStandard:
-    """The standard for verdicts: how likely each label is to be right, on pairs that count.
-
-    `shares` has shape (pairs, labels), and `asked` marks the pairs that have a standard.
-    """
-
-    shares: Numbers
-    asked: NDArray[np.bool_]
-
-
 def shares_of(counts: Counts) -> Numbers:
     """Return the share of each label among the verdicts on a pair; zero without verdicts."""
     total = counts.sum(axis=1, keepdims=True)
     return np.divide(counts, total, out=np.zeros(counts.shape), where=total > 0)
 
 
-def majority_standard(people: Counts, panel: int) -> AgreementStandard:
-    """Return the majority of people as the standard."""
-    return AgreementStandard(shares=majority(people, panel), asked=people.sum(axis=1) > 0)
+def matched(counts: Counts, standard: Numbers) -> OfSums:
+    """Return how often a verdict is the right one.
 
-
-def single_standard(others: Counts) -> AgreementStandard:
-    """Return a random one of the others' verdicts on the same pair as the standard."""
-    return AgreementStandard(shares=shares_of(others), asked=others.sum(axis=1) > 0)
-
-
-def matched(counts: Counts, standard: AgreementStandard) -> OfSums:
-    """Return how often a verdict is the right one."""
-    matches = (counts * standard.shares).sum(axis=1)
-    given = np.where(standard.asked, counts.sum(axis=1), 0)
-    return ratio(np.where(standard.asked, matches, 0.0), given)
-
-
-def unread_bounds(
-    counts: Counts, missing: NDArray[np.int64], standard: AgreementStandard
-) -> tuple[float, float] | None:
-    """Return `matched` under the assumptions that all unread replies were wrong, and right.
-
-    Args:
-        counts: The verdicts that were read.
-        missing: How many replies on each pair could not be read.
-        standard: The right labels; labels that share the majority are each right in part.
+    `standard` has shape (pairs, labels): how likely each label is to be right; zero on pairs that
+    do not count.
     """
-    read = matched(counts, standard)
-    lost = np.where(standard.asked, missing, 0)
-    matches, given = read.columns.sum(axis=0)
-    total = given + lost.sum()
-    if not total:
-        return None
-    sides = (standard.shares.min(axis=1), standard.shares.max(axis=1))
-    worst, best = (float((matches + (lost * s).sum()) / total) for s in sides)
-    return worst, best
+    given = np.where(standard.any(axis=1), counts.sum(axis=1), 0)
+    return ratio((counts * standard).sum(axis=1), given)
 
 
 def held_out_agreement(counts: Counts, panel: int) -> OfSums:
@@ -127,14 +87,13 @@ def held_out_agreement(counts: Counts, panel: int) -> OfSums:
     return ratio(matches, np.where(several, counts.sum(axis=1), 0))
 
 
-def in_place_standard(people: Counts, panel: int) -> AgreementStandard:
+def in_place_standard(people: Counts, panel: int) -> Numbers:
     """Return the majority of `panel` - 1 people as the standard, leaving out each in turn."""
     total = np.maximum(people.sum(axis=1), 1)
-    shares = sum(
+    return sum(
         (modes * (held / total)[:, None] for held, modes in _held_out(people, panel)),
         np.zeros(people.shape),
     )
-    return AgreementStandard(shares=shares, asked=people.sum(axis=1) > 1)
 
 
 def _held_out(counts: Counts, panel: int) -> Iterator[tuple[NDArray[np.int64], Numbers]]:

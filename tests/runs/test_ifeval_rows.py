@@ -77,10 +77,13 @@ def test_responses_keep_their_published_verdicts(shared_data, tmp_path):
         (texts[c["candidate_id"]], a["name"], a["rating"]) for c in critiques for a in c["aspects"]
     )
     assert {c["critic"] for c in critiques} == {"ifeval:strict"}
-    assert found == Counter(
-        (row["response"], name, 1 if followed else -1)
-        for row in rows
-        for name, followed in zip(
-            row["instruction_id_list"], row["follow_instruction_list_strict"], strict=True
+    expected = Counter[tuple[str, str, int]]()
+    for row in rows:
+        verdicts = dict[str, list[bool]]()
+        pairs = zip(row["instruction_id_list"], row["follow_instruction_list_strict"], strict=True)
+        for name, followed in pairs:
+            verdicts.setdefault(name, []).append(followed)
+        expected.update(
+            (row["response"], name, 1 if all(said) else -1) for name, said in verdicts.items()
         )
-    )
+    assert found == expected

@@ -51,7 +51,8 @@ def test_table_and_document(tmp_path):
     people, judge = document["annotators"][:2]
     assert (people["kind"], judge["kind"]) == ("people", "judge")
     agreed = judge["agreement"]
-    assert (agreed["value"], agreed["low"], agreed["n"], agreed["unread"]) == (1.0, None, 1, 1)
+    assert (agreed["value"], agreed["low"], agreed["n"]) == (1.0, None, 1)
+    assert (judge["unread"], judge["worst"], judge["best"]) == (1, 0.5, 1.0)
     table = call(tmp_path, path)
     assert table.exit_code == 0
     assert "gpt" in table.stdout

@@ -15,7 +15,6 @@ from lpfloop.loop.evaluation.judge_statistics import (
     in_place_standard,
     majorities_agreement,
     majority,
-    majority_standard,
     matched,
     order_agreement,
     preference_for,
@@ -87,9 +86,9 @@ def test_agreement_with_people():
     judge = counts([1, 0, 0], [0, 1, 0], [0, 0, 1], [1, 0, 0])
     people = counts([2, 1, 0], [1, 1, 0], [0, 0, 2], [0, 0, 0])
     # Right; right by half, as people are divided; right; nobody was asked.
-    ratio = matched(judge, majority_standard(people, PANEL))
+    ratio = matched(judge, majority(people, PANEL))
     assert sums(ratio) == ([1, 0.5, 1, 0], [1, 1, 1, 0])
-    decided_by = majority_standard(counts([1, 0, 2], [1, 0, 0])[:, :TIE], PANEL)
+    decided_by = majority(counts([1, 0, 2], [1, 0, 0])[:, :TIE], PANEL)
     decided = matched(counts([1, 0, 0], [0, 0, 1])[:, :TIE], decided_by)
     assert sums(decided) == ([1, 0], [1, 0])
 

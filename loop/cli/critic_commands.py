@@ -64,16 +64,9 @@ def critic_check(
     from ..daemon.check_critic import named_groups
     from ..evaluation.critic_answers import AnswerDraw
     from ..evaluation.critic_check import figures
-    from ..evaluation.critic_report import (
-        distributions as distributed,
-    )
-    from ..evaluation.critic_report import (
-        document,
-        figures_frame,
-        print_figures,
-    )
+    from ..evaluation.critic_report import distributions as distributed
+    from ..evaluation.critic_report import figures_frame, print_figures
     from ..lake.query.row_output import is_table, write_frame
-    from .tables import print_json
 
     with exit_codes():
         table = is_table(form, as_json=as_json)
@@ -87,12 +80,10 @@ def critic_check(
             write_frame(distributed(groups), form, as_json=as_json)
             return
         found = [figures(group) for group in groups]
-        if as_json:
-            print_json(document(found, sample))
-        elif table:
+        if table:
             print_figures(found, sample)
         else:
-            write_frame(figures_frame(found), form)
+            write_frame(figures_frame(found), form, as_json=as_json)
 
 
 def _groups(source: str | None, lake: Path, draw: "AnswerDraw") -> "Sequence[AnswerGroup]":

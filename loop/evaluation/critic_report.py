@@ -6,14 +6,12 @@ equal width: RLRF's Figures 2 and 3.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict
 from typing import Any
 
 import numpy as np
 import polars as pl
 from rich.console import Console
 
-from ...stores.keys import Json
 from ..data.sanitize import one_line
 from ..data.text_wrap import tell
 from ..lake.query.row_table import print_columns, text_columns
@@ -90,11 +88,6 @@ def _row(each: CriticFigures, names: Mapping[str, None]) -> dict[str, Any]:
         row[f"{name}_low"] = estimate and estimate.low
         row[f"{name}_high"] = estimate and estimate.high
     return row | {"remark": each.remark}
-
-
-def document(found: Sequence[CriticFigures], limit: int) -> Json:
-    """Return the check as a JSON document; `limit` is the most answers of a group."""
-    return {"limit": limit, "groups": [asdict(each) for each in found]}
 
 
 def distributions(groups: Sequence[AnswerGroup]) -> pl.DataFrame:

@@ -159,13 +159,12 @@ def labelled(folder: Path, rows: list[dict]) -> str:
 
 def test_file_of_labels(tmp_path):
     path = labelled(tmp_path, LABELLED)
-    document = json.loads(told(tmp_path, "critic-check", path, "--json").stdout)
-    whole, facts, math = document["groups"]
+    whole, facts, math = json.loads(told(tmp_path, "critic-check", path, "--json").stdout)
     assert (whole["n"], whole["unscored"], whole["unlabelled"]) == (3, 1, 1)
-    assert (whole["precision"]["value"], whole["auroc"]["value"]) == (1.0, 1.0)
-    assert whole["reward_auroc"]["value"] == 0.5
+    assert (whole["precision"], whole["auroc"]) == (1.0, 1.0)
+    assert whole["reward_auroc"] == 0.5
     assert (facts["n"], facts["auroc"]) == (0, None)
-    assert math["names"] == {"task": "math"}
+    assert math["task"] == "math"
 
 
 def test_bad_rows_are_refused(tmp_path):

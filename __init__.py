@@ -324,7 +324,6 @@ def import_files(
     success: float | None = None,
     skip_bad: bool = False,
     bad_share: float = 0.5,
-    keep_tens: bool = False,
     lake: "Place | None" = None,
 ) -> "ReadOnlyRun":
     """Import prompts, answers, ratings and votes as a new run, and return that run.
@@ -351,7 +350,6 @@ def import_files(
         success=success,
         skip_bad=skip_bad,
         bad_share=bad_share,
-        keep_tens=keep_tens,
     )
     import_all(job)
     return opened_in(job.lake, job.name)

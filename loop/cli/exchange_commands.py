@@ -58,13 +58,6 @@ def import_(
         float,
         typer.Option(min=0, max=1, help="Largest share of rows that --skip-bad may leave out."),
     ] = 0.5,
-    keep_tens: Annotated[
-        bool,
-        typer.Option(
-            "--keep-tens",
-            help="Take UltraFeedback's overall scores of 10 as they are: none was a 1.",
-        ),
-    ] = False,
     lake: Lake = DEFAULT_LAKE,
     as_json: AsJson = False,
 ) -> None:
@@ -89,7 +82,6 @@ def import_(
         success=success,
         skip_bad=skip_bad,
         bad_share=bad_share,
-        keep_tens=keep_tens,
     )
     with exit_codes():
         done = import_files(job)

@@ -38,7 +38,7 @@ from .imported_grades import overall_receipts
 from .imported_rows import Maker, by_type
 from .row_reader import Count, FileReading, counted
 
-IMPORT, ULTRAFEEDBACK = "import", "ultrafeedback"
+IMPORT = "import"
 ROWS_A_UNIT = 1000
 
 
@@ -57,7 +57,6 @@ class Import:
     success: float | None = None
     skip_bad: bool = False
     bad_share: float = BAD_SHARE
-    keep_tens: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -106,12 +105,7 @@ def import_files(job: Import) -> Imported:
     forms = {path: job.form or detected(path, look) for path in job.files}
     scale = _scale(job, _default_scale(forms))
     source = job.source or job.files[0].name
-    if job.keep_tens and ULTRAFEEDBACK not in forms.values():
-        raise InputError(
-            "--keep-tens is about the overall scores of UltraFeedback's rows, of which none are "
-            f"read here; name the layout with --as {ULTRAFEEDBACK}, or leave it out"
-        )
-    make = Maker(source=source, scale=scale, task=job.task, keep_tens=job.keep_tens)
+    make = Maker(source=source, scale=scale, task=job.task)
     facts: dict[str, Json] = {
         "format": ", ".join(dict.fromkeys(forms.values())),
         "semantics": max(map(_semantics, forms.values())),
@@ -121,7 +115,6 @@ def import_files(job: Import) -> Imported:
         "scale": asdict(scale),
         "files": [file_digest(path) for path in job.files],
         **({"skip_bad": True} if job.skip_bad else {}),
-        **({"keep_tens": True} if job.keep_tens else {}),
     }
     if ANNOTATIONS in forms.values():
         return _annotate(job, make, facts)

@@ -7,13 +7,12 @@ completion's four aspects: up to 2, the score is a 1; up to 4, it is undecidable
 
 A sound score stays a 10 even if it would be `doubtful`. Scores are sound if the data set's own
 repair, which asked again about such scores and left a `fine-grained_score`, covered them; and if
-the same row has a score of 1, as every 1 of an affected row had become a 10. The importing user may
-declare all of them sound.
+the same row has a score of 1, as every 1 of an affected row had become a 10.
 """
 
 import json
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import cast
 
 from ....critics.grading.grade_reply import NOT_APPLICABLE
@@ -37,18 +36,6 @@ WAS_ONE, UNSURE = 2, 4
 FILTER = "overall-score"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TenEvidence:
-    """Evidence on whether a score of 10 was a 1: the mean of the candidate's aspects, and the row.
-
-    `kept`: the importing user declared it a 10.
-    """
-
-    mean: float | None = None
-    sound: bool = False
-    kept: bool = False
-
-
 def aspect_grades(candidate: Known, annotator: str, annotations: Row) -> Iterator[Grade]:
     """Yield the grade of each of the four aspects that the annotations name."""
     for aspect in FINE_GRAINED:
@@ -58,16 +45,25 @@ def aspect_grades(candidate: Known, annotator: str, annotations: Row) -> Iterato
 
 
 def overall_grade(
-    candidate: Known, annotator: str, given: object, critique: str, evidence: TenEvidence
+    candidate: Known,
+    annotator: str,
+    given: object,
+    critique: str,
+    *,
+    mean: float | None,
+    sound: bool,
 ) -> Grade:
-    """Return the grade of an overall score, repaired if the evidence shows that it was a 1."""
+    """Return the grade of an overall score, repaired if a 10 was a 1.
+
+    `mean` is the mean of the candidate's aspects; the scores of its row are `sound` if none of
+    them was multiplied.
+    """
     grade = _grade(candidate, annotator, "overall", given, given, critique)
-    mean = evidence.mean
-    if grade.rating != SUSPECT or evidence.kept:
+    if grade.rating != SUSPECT:
         return grade
     if mean is not None and mean <= WAS_ONE:
         return replace(grade, rating=float(LOWEST))
-    if evidence.sound or (mean is not None and mean > UNSURE):
+    if sound or (mean is not None and mean > UNSURE):
         return grade
     return replace(grade, rating=None, status=DOUBTFUL)
 

@@ -80,16 +80,12 @@ Known = Candidate | Stored
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Maker:
-    """Makes the rows of one import; those imported by an iteration get its number.
-
-    `keep_tens`: an overall score of 10 is one, and no 1 that became a 10.
-    """
+    """Makes the rows of one import; those imported by an iteration get its number."""
 
     source: str
     scale: Scale
     task: str | None
     iteration: int = 0
-    keep_tens: bool = False
 
     def prompt(self, row: Row) -> Prompt:
         """Return the prompt of a row.

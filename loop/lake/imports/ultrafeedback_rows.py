@@ -27,7 +27,6 @@ from ...data.row_fields import (
 )
 from ...data.row_texts import optional_text
 from .imported_grades import (
-    TenEvidence,
     aspect_grades,
     last_of,
     mean_rating,
@@ -100,8 +99,7 @@ def _completion(prompt: Prompt, item: Row, place: int, make: Maker, *, sound: bo
     score = item.get(OVERALL)
     if score is not None:
         known = number(item.get(MEAN)) if mean is None else mean
-        evidence = TenEvidence(mean=known, sound=sound, kept=make.keep_tens)
-        overall = overall_grade(candidate, make.source, score, critique, evidence)
+        overall = overall_grade(candidate, make.source, score, critique, mean=known, sound=sound)
         yield overall
         yield from _reward(candidate, OVERALL, overall.rating, make)
     yield from _reward(candidate, MEAN, score_of(item, MEAN), make)
@@ -115,12 +113,12 @@ def _binarised(row: Row, make: Maker) -> Rows:
     yield from made
     candidates = {one.candidate_id: one for one in made if isinstance(one, Candidate)}
     scores = scores_of(row)
-    evidence = TenEvidence(sound=shows_ones(scores), kept=make.keep_tens)
+    sound = shows_ones(scores)
     for pair in (one for one in made if isinstance(one, Pair)):
         sides = candidates[pair.chosen_id], candidates[pair.rejected_id]
         for candidate, score in zip(sides, scores, strict=True):
             if score is not None:
-                yield overall_grade(candidate, make.source, score, "", evidence)
+                yield overall_grade(candidate, make.source, score, "", mean=None, sound=sound)
 
 
 def _principle(item: Row) -> str | None:

@@ -6,12 +6,10 @@ all columns in full, and are written batch by batch, so memory stays bounded. If
 the pipe (`| head`), they end quietly.
 """
 
-import io
 import os
 import sys
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from typing import Any, BinaryIO, cast
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from tempfile import TemporaryFile
 
 import polars as pl
 
@@ -22,16 +20,8 @@ from ...run.terminal import say
 from .forms import Form, FormError, OutputError
 from .row_table import print_table
 
-__all__ = [
-    "Form",
-    "FormError",
-    "OutputError",
-    "is_table",
-    "write_frame",
-    "write_lines",
-]
-
 BATCH = 8192
+CHUNK = 1 << 20
 TABLE_ROWS = 1000
 """The most rows of a table: its columns must fit them all, so all are read first."""
 
@@ -52,14 +42,10 @@ def write_frame(
     if is_table(form, as_json=as_json):
         _write_table(frame.lazy(), columns)
         return
-    with _stdout() as out:
-        if form is Form.PARQUET:
-            rows = frame.lazy()
-            shown = rows.map_batches(_without_keys, streamable=True) if knows_keys() else rows
-            shown.sink_parquet(cast("BinaryIO", out))
-        else:
-            texts = _json if as_json else _TEXTS[form]
-            _write_text(out, frame.lazy(), texts)
+    if form is Form.PARQUET:
+        _write_parquet(frame.lazy())
+    else:
+        _write_text(frame.lazy(), _json if as_json else _TEXTS[form])
 
 
 def write_lines(lines: Iterable[str]) -> None:
@@ -69,8 +55,7 @@ def write_lines(lines: Iterable[str]) -> None:
         OutputError: if stdout cannot be written, such as on a full disk.
     """
     watched = sys.stdout.isatty()
-    with _stdout() as out:
-        out.writelines(f"{visible(line) if watched else line}\n".encode() for line in lines)
+    _pour(f"{visible(line) if watched else line}\n".encode() for line in lines)
 
 
 def is_table(form: Form, *, as_json: bool) -> bool:
@@ -90,7 +75,15 @@ def is_table(form: Form, *, as_json: bool) -> bool:
 Texts = Callable[[Iterable[pl.DataFrame]], Iterator[str]]
 
 
-def _write_text(out: io.RawIOBase, frame: pl.LazyFrame, texts: Texts) -> None:
+def _write_parquet(frame: pl.LazyFrame) -> None:
+    shown = frame.map_batches(_without_keys, streamable=True) if knows_keys() else frame
+    with TemporaryFile() as file:
+        shown.sink_parquet(file)
+        file.seek(0)
+        _pour(iter(lambda: file.read(CHUNK), b""))
+
+
+def _write_text(frame: pl.LazyFrame, texts: Texts) -> None:
     watched = sys.stdout.isatty()
     rows = 0
 
@@ -104,7 +97,7 @@ def _write_text(out: io.RawIOBase, frame: pl.LazyFrame, texts: Texts) -> None:
             yield empty.with_columns(_plain(empty.schema))
 
     show = visible if watched else without_keys
-    out.writelines(show(text).encode() for text in texts(batches()))
+    _pour(show(text).encode() for text in texts(batches()))
     if not rows:
         _say_count(rows)
 
@@ -168,46 +161,21 @@ def _as_text(name: str, dtype: pl.DataType) -> pl.Expr:
     return pl.when(column.is_not_null()).then(text).alias(name)
 
 
-class _Out(io.RawIOBase):
-    """Bytes to stdout; keeps the error of a failed write, which writers above may wrap."""
-
-    def __init__(self, below: BinaryIO) -> None:
-        self._below = below
-        self.failed: OSError | None = None
-
-    def writable(self) -> bool:
-        return True
-
-    def write(self, data: Any, /) -> int:
-        try:
-            self._below.write(data)
-            self._below.flush()
-        except OSError as error:
-            self.failed = error
-            raise
-        return len(data)
-
-
-@contextmanager
-def _stdout() -> Generator[_Out]:
-    """Yield stdout for bytes; a closed pipe is not an error."""
+def _pour(chunks: Iterable[bytes]) -> None:
+    """Write bytes to stdout as they come; a closed pipe ends the output without an error."""
     sys.stdout.flush()
-    out = _Out(sys.stdout.buffer)
-    try:
-        yield out
-    except (OSError, pl.exceptions.ComputeError) as error:
-        if out.failed is None:
-            raise
-        _let_go()
-        if not isinstance(out.failed, BrokenPipeError):
-            raise OutputError(f"stdout cannot be written: {out.failed.strerror}") from error
-
-
-def _let_go() -> None:
-    """Discard the output that Python would still write to stdout at exit."""
-    nowhere = os.open(os.devnull, os.O_WRONLY)
-    os.dup2(nowhere, sys.stdout.fileno())
-    os.close(nowhere)
+    for chunk in chunks:
+        try:
+            sys.stdout.buffer.write(chunk)
+            sys.stdout.buffer.flush()
+        except OSError as error:
+            # Discard what Python would still write to stdout at exit.
+            nowhere = os.open(os.devnull, os.O_WRONLY)
+            os.dup2(nowhere, sys.stdout.fileno())
+            os.close(nowhere)
+            if isinstance(error, BrokenPipeError):
+                return
+            raise OutputError(f"stdout cannot be written: {error.strerror}") from error
 
 
 def _say_count(rows: int) -> None:

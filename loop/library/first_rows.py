@@ -4,7 +4,6 @@ Only the shown rows are read; rows are counted only if the file's metadata gives
 Texts of models are escaped: control characters are made visible, and markup stays text.
 """
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import polars as pl
@@ -12,7 +11,8 @@ from rich.console import Console
 
 from ..data.sanitize import one_line
 from ..lake.query.row_table import cell_text, print_table
-from ..lake.trace.html_page import safe
+from ..lake.trace.html_page import page_html
+from ..lake.trace.page import Grid, Page, PageSection
 
 SHOWN = 8
 """How many rows are shown."""
@@ -66,15 +66,10 @@ class FirstRows:
     @property
     def html(self) -> str:
         """The head as an HTML table."""
-        cells = [[cell_text(value)[:CELL] for value in row] for row in self.rows.iter_rows()]
-        table = html_table(self.rows.columns, cells) if cells else ""
-        return f'<div class="lpfloop"><p>{safe(self.title)}</p>{table}</div>'
-
-
-def html_table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """Return an HTML table, every text in it escaped."""
-    head = "".join(f"<th>{safe(name)}</th>" for name in columns)
-    body = "".join(
-        f"<tr>{''.join(f'<td>{safe(value)}</td>' for value in row)}</tr>" for row in rows
-    )
-    return f"<table><tr>{head}</tr>{body}</table>"
+        columns = tuple(self.rows.columns)
+        cells = tuple(
+            tuple(cell_text(value)[:CELL] for value in row) for row in self.rows.iter_rows()
+        )
+        grid = Grid(columns=columns, rows=cells, names=len(columns))
+        section = PageSection(heading="", grid=grid)
+        return page_html(Page(title=self.title, sections=(section,)))

@@ -16,6 +16,7 @@ from ..lake.query.sql import TIMEOUT, query
 from ..lake.trace.diff import DiffRequest, diff
 from ..lake.trace.diff_page import Diff
 from ..lake.trace.find_row import find
+from ..lake.trace.html_page import page_html
 from ..lake.trace.published_model import configuration
 from ..lake.trace.show import ShownRow, shown
 from .run_measures import RunMeasures
@@ -43,7 +44,7 @@ class ReadOnlyRun(RunMeasures):
         return f"lpfloop.open({str(self.folder)!r}), closed" if self.closed else str(self.summary())
 
     def _repr_html_(self) -> str:
-        return f"<pre>{self!r}</pre>" if self.closed else self.summary().html
+        return f"<pre>{self!r}</pre>" if self.closed else page_html(self.summary().page)
 
     def close(self) -> None:
         """Close the run's journal."""

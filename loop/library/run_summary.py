@@ -9,18 +9,16 @@ from ...configs.load import resolved
 from ...stores.journal_reader import Reader
 from ...stores.lake import RunReader
 from ..daemon.status import daemon_of
-from ..data.sanitize import one_line
 from ..lake.imports import ANSWERS, IMPORTED
 from ..lake.query.model_figures import RunResults, run_results
 from ..lake.query.model_names import checkpoints
 from ..lake.query.run_verdicts import run_verdict
 from ..lake.query.runs import NoSuchRunError
-from ..lake.trace.html_page import safe
+from ..lake.trace.html_page import page_html
+from ..lake.trace.page import Grid, Page, PageSection
 from ..lake.trace.published_model import configuration
-from ..report.result_table import ResultTable, flat_table, markdown_table, result_table
-from .first_rows import html_table
-
-LINE = 300
+from ..lake.trace.terminal_page import page_text
+from ..report.result_table import flat_table, result_table
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,39 +34,35 @@ class RunSummary:
     rows: Mapping[str, int]
 
     @property
-    def lines(self) -> tuple[str, ...]:
-        """Everything but the results."""
+    def page(self) -> Page:
+        """The page to draw: a line for each fact, then the figures of all models."""
         parts = ", ".join(f"{part} {name}" for part, name in self.parts.items())
         rows = ", ".join(f"{count:,} {table}" for table, count in self.rows.items())
-        head = f"run {self.name} in {self.folder}: {self.state}"
-        lines = (head, parts, *self.verdicts, f"rows: {rows or 'none'}", *self._about_results())
-        return tuple(one_line(line, limit=LINE) for line in lines if line)
-
-    def _about_results(self) -> Iterator[str]:
-        """Yield the prompts that the results are measured on, and the confidence of the changes."""
-        table = self._table
-        if table is not None:
-            yield table.caption + (f"; {table.note}" if table.note else "")
-
-    @property
-    def _table(self) -> ResultTable | None:
-        return result_table(self.results) if self.results.rows else None
+        lines = (parts, *self.verdicts, f"rows: {rows or 'none'}")
+        return Page(
+            title=f"run {self.name} in {self.folder}: {self.state}",
+            sections=(
+                PageSection(heading="", lines=tuple(filter(None, lines))),
+                *([self._figures()] if self.results.rows else []),
+            ),
+        )
 
     def __str__(self) -> str:
-        table = self._table
-        return "\n".join((*self.lines, *(() if table is None else (markdown_table(table),))))
+        return page_text(self.page).rstrip("\n")
 
     __repr__ = __str__
 
-    @property
-    def html(self) -> str:
-        """The same as HTML."""
-        told, table = "".join(f"<div>{safe(line)}</div>" for line in self.lines), self._table
-        drawn = "" if table is None else html_table(*flat_table(table))
-        return f'<div class="lpfloop">{told}{drawn}</div>'
-
     def _repr_html_(self) -> str:
-        return self.html
+        return page_html(self.page)
+
+    def _figures(self) -> PageSection:
+        """Return a line for each figure, overall and by task, with a column for each model."""
+        table = result_table(self.results)
+        columns, rows = flat_table(table)
+        return PageSection(
+            heading=table.caption + (f"; {table.note}" if table.note else ""),
+            grid=Grid(columns=tuple(columns), rows=tuple(tuple(row) for row in rows), names=1),
+        )
 
 
 def run_summary(run: RunReader) -> RunSummary:

@@ -103,7 +103,8 @@ def diff(
     """
     from ..lake.query.model_names import iteration_of, model_name
     from ..lake.query.runs import open_run
-    from ..lake.trace.diff import DiffRequest, diff_of
+    from ..lake.trace.diff import DiffRequest
+    from ..lake.trace.diff import diff as compared
 
     with exit_codes():
         name = chosen_run(lake, name)
@@ -123,7 +124,7 @@ def diff(
                 task=task,
                 metric=metric,
             )
-        found = diff_of(lake, name, to_run, wanted)
+            found = compared(first, wanted, None if to_run is None else last)
         if as_json:
             from .tables import print_json
 

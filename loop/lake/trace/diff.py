@@ -1,10 +1,8 @@
 """The same held-out prompts under two checkpoints: which answers changed, and by how much."""
 
 from collections.abc import Mapping, Sequence
-from contextlib import closing
 from dataclasses import dataclass
 from itertools import groupby
-from pathlib import Path
 from statistics import fmean
 from typing import Literal
 
@@ -19,7 +17,6 @@ from ..query.figures import LENGTH, deciding
 from ..query.measured_change import measured_change
 from ..query.policy_figures import APPROVAL, measured_on, metrics_of, value_rows
 from ..query.run_verdicts import verdicts_of
-from ..query.runs import open_run
 from .diff_page import Diff
 
 
@@ -98,15 +95,6 @@ def _listed(paired: pl.DataFrame, wanted: DiffRequest) -> list[str]:
     if figure is None:
         return []
     return [APPROVAL.name] if figure == APPROVAL else metrics_of(figure, measured)
-
-
-def diff_of(lake: Path, name: str, to_run: str | None, wanted: DiffRequest) -> Diff:
-    """Compare two iterations of a run, or one of it with one of another run."""
-    with closing(open_run(lake, name)) as run:
-        if to_run is None:
-            return diff(run, wanted)
-        with closing(open_run(lake, to_run)) as other:
-            return diff(run, wanted, other)
 
 
 def _sides(run: RunReader, other: RunReader, wanted: DiffRequest) -> tuple[Side, Side]:

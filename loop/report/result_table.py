@@ -185,15 +185,6 @@ def flat_table(table: ResultTable) -> tuple[list[str], list[list[str]]]:
     ]
 
 
-def markdown_table(table: ResultTable) -> str:
-    """Return a table as Markdown, with the change of the reported model."""
-    heads, rows = flat_table(table)
-    lines = [heads, ["---", *["---:"] * (len(heads) - 1)], *rows]
-    return "\n".join(
-        f"| {' | '.join(text.replace('|', chr(92) + '|') for text in line)} |" for line in lines
-    )
-
-
 def print_results(
     console: Console,
     results: RunResults,

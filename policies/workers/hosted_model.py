@@ -411,13 +411,13 @@ class HostedModel(Generic[Config]):
             return call.returned.popleft()
         if not call.more:
             return None
-        away = {key for replica in self._all() for key in replica.flight}
+        flights = [replica.flight for replica in self._all() if replica.flight]
         try:
-            item = take(call.source, wait=not away)
+            item = take(call.source, wait=not flights)
         except StopIteration:
             call.more = False
             return None
-        if item is not None and item.key in away:
+        if item is not None and any(item.key in flight for flight in flights):
             raise ValueError(f"two batches in flight have the key {item.key}")
         return item
 

@@ -129,7 +129,7 @@ def _hosted(
     placed: Callable[[Config], Sequence[Placement]],
     log: Path,
 ) -> HostedModel[Config]:
-    """Open a model in processes; each on this machine prints to a log of its own.
+    """Open a model in processes; each on this machine prints to a separate log.
 
     The process of a single replica prints to `log` itself.
     """

@@ -114,7 +114,8 @@ HALF = Precision(wide=BFLOAT16, narrow=BFLOAT16)
 
 def adapter_parameters(shape: ModelShape, lora: LoRAConfig) -> int:
     """Return the numbers in a model's adapters: r x (inward + outward) for each adapted matrix."""
-    return shape.layers * lora.r * sum(map(sum, _adapted(shape, lora)))
+    ends = sum(inward + outward for inward, outward in _adapted(shape, lora))
+    return shape.layers * lora.r * ends
 
 
 def _adapted(shape: ModelShape, lora: LoRAConfig) -> list[tuple[int, int]]:

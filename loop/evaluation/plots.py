@@ -147,7 +147,7 @@ class Lines:
             ends = (min(both, default=0.0), max(both, default=1.0))
             axes.plot(ends, ends, **REFERENCE)
         for place in self.breaks:
-            axes.axvline(place, **{**REFERENCE, "linestyle": ":"})
+            axes.axvline(place, color="#999999", linestyle=":", linewidth=0.8)
         drawn = [series.draw(axes, number) for number, series in enumerate(self.series)]
         _name_parts(axes, drawn, [series.label for series in self.series])
 
@@ -241,7 +241,7 @@ class Histogram:
         """Draw the panel's contents."""
         drawn: list[Any] = []
         for part, colour in zip(self.parts, _colours(self.parts), strict=True):
-            shape = {"values": part.values, "edges": self.edges, "color": colour}
+            shape: Any = {"values": part.values, "edges": self.edges, "color": colour}
             drawn.append(axes.stairs(**shape, fill=True, alpha=0.25))
             axes.stairs(**shape, linewidth=1.2)
         _name_parts(axes, drawn, [part.label for part in self.parts])

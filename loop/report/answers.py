@@ -101,7 +101,7 @@ def _histograms(rows: pl.DataFrame) -> Iterator[Panel]:
 
 
 def _histogram(parts: dict[str, pl.DataFrame], width: int, title: str) -> Panel:
-    bins = 1 + max(part["bin"].max() for part in parts.values() if part.height)
+    bins = 1 + max(place for part in parts.values() for place in part["bin"])
     heights = list[Heights]()
     for label, part in parts.items():
         found, total = dict(part.select("bin", "count").iter_rows()), max(1, part["count"].sum())

@@ -6,6 +6,7 @@ of judges' replies that could not be read.
 """
 
 from collections.abc import Iterator, Sequence
+from typing import Any
 
 import numpy as np
 import polars as pl
@@ -42,7 +43,7 @@ def critic_section(run: RunReader) -> Section:
     bars = pl.DataFrame([*_distributions(answers)], infer_schema_length=None)
     unread = _unread(run)
     whole = pl.col("aspect").is_in([ALL, REWARD])
-    area = {"y_label": "AUROC, %", "level": 50.0}
+    area: Any = {"y_label": "AUROC, %", "level": 50.0}
     return Section(
         name="critic",
         title="Critic: ratings and rewards of right and wrong answers",
@@ -114,7 +115,7 @@ def _rated(run: RunReader) -> pl.DataFrame:
     )
 
 
-def _areas(answers: pl.DataFrame) -> Iterator[dict[str, object]]:
+def _areas(answers: pl.DataFrame) -> Iterator[dict[str, Any]]:
     groups = answers.partition_by("benchmark", "iteration", "aspect", as_dict=True)
     for (benchmark, iteration, aspect), own in groups.items():
         found = area_estimate(
@@ -129,7 +130,7 @@ def _areas(answers: pl.DataFrame) -> Iterator[dict[str, object]]:
             yield row | {"auroc": 100 * found.value, "low": low, "high": high}
 
 
-def _distributions(answers: pl.DataFrame) -> Iterator[dict[str, object]]:
+def _distributions(answers: pl.DataFrame) -> Iterator[dict[str, Any]]:
     """Give how the values of right and wrong answers of the first and last model are spread."""
     ends = dict.fromkeys((answers["iteration"].min(), answers["iteration"].max()))
     for aspect, count in BINS.items():

@@ -6,7 +6,7 @@ intervals are over instructions.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import product
 
 import numpy as np
@@ -114,30 +114,35 @@ def check(judgments: Judgments, settings: Settings) -> list[Checked]:
     checked = list[Checked]()
     for (task, members), (votes, kind, measures) in product(_tasks(judgments).items(), measured):
         read, unread = int(votes.counts[members].sum()), int(votes.missing[members].sum())
-        found = Checked(
-            task=task,
-            name=votes.name,
-            kind=kind,
-            verdicts=read,
-            unread=unread,
-            unread_share=unread / (unread + read) if unread else 0.0,
-            price=votes.price,
-            **{
-                name: estimate(each.within(members), judgments.instructions)
-                for name, each in measures.items()
-            },
-        )
+        found = {
+            name: estimate(each.within(members), judgments.instructions)
+            for name, each in measures.items()
+        }
         asked = members & judgments.people.counts.any(axis=(1, 2))
-        checked.append(_bounded(found, int(votes.missing[asked].sum())))
+        worst, best = _bounds(found.get("agreement"), int(votes.missing[asked].sum()))
+        checked.append(
+            Checked(
+                task=task,
+                name=votes.name,
+                kind=kind,
+                verdicts=read,
+                unread=unread,
+                unread_share=unread / (unread + read) if unread else 0.0,
+                price=votes.price,
+                worst=worst,
+                best=best,
+                **found,
+            )
+        )
     return checked
 
 
-def _bounded(found: Checked, lost: int) -> Checked:
-    """Return the agreement with its bounds, if replies on pairs that people judged are lost."""
-    if not lost or found.agreement is None:
-        return found
-    right, whole = found.agreement.value * found.agreement.n, found.agreement.n + lost
-    return replace(found, worst=right / whole, best=(right + lost) / whole)
+def _bounds(agreement: Estimate | None, lost: int) -> tuple[float | None, float | None]:
+    """Return an agreement if all lost replies were wrong, and right; None if nothing is lost."""
+    if not lost or agreement is None:
+        return None, None
+    right, whole = agreement.value * agreement.n, agreement.n + lost
+    return right / whole, (right + lost) / whole
 
 
 def _tasks(judgments: Judgments) -> Mapping[str, NDArray[np.bool_]]:

@@ -19,6 +19,7 @@ from .student_t import quantile
 
 Numbers = NDArray[np.float64]
 Indices = NDArray[np.int64]
+Values = Numbers | Indices | NDArray[np.bool_]
 
 TAIL = 0.025
 """The probability beyond either end of an interval."""
@@ -59,7 +60,7 @@ class Estimate:
     instructions: int
 
 
-def ratio(numerator: Numbers, denominator: Numbers) -> OfSums:
+def ratio(numerator: Values, denominator: Values) -> OfSums:
     """Return a share: the sum of `numerator` over the sum of `denominator`, one value a row each.
 
     Each row's numerator is between 0 and its denominator.

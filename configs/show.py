@@ -60,7 +60,9 @@ def differences(first: RunConfig, second: RunConfig) -> list[FieldDifference]:
     """Return the fields in which two configurations differ, those that can change a row first."""
     both = (first, second)
     one, other = ({path: flow(value) for path, value in _values(c).items()} for c in both)
-    effects = {path: effect_of(info) for c in both for path, _, info in leaves(c)}
+    effects: dict[str, Effect] = {
+        path: effect_of(info) for c in both for path, _, info in leaves(c)
+    }
     found = [
         FieldDifference(path=path, first=one.get(path), second=other.get(path), effect=effect)
         for path, effect in effects.items()
@@ -201,7 +203,7 @@ def starter(config: RunConfig, preset: str, file: str, chosen: Sequence[str] = (
             off = path not in shown and not idle
             block.append((path, [*_wrapped(told[path]), f"# {line}" if off else line]))
         if top not in written:
-            section = type(getattr(config, top))
+            section = cast("Section", getattr(config, top))
             lines += ["", *_wrapped((section.__doc__ or "").partition("\n")[0])]
         # A section of suggestions alone is commented out as a whole.
         lines += [f"# {line}" if idle else line for line in _laid_out(block)]

@@ -95,7 +95,9 @@ class Committer:
         self._failure: Exception | None = None
         # The rows and bytes that came into the journal since a stage was sealed; also of stages
         # that a killed process has finished.
-        self._unsealed = dict.fromkeys(journal.unsealed_stages(), (0, 0))
+        self._unsealed: dict[StageId, tuple[int, int]] = dict.fromkeys(
+            journal.unsealed_stages(), (0, 0)
+        )
         self._thread = threading.Thread(target=self._work, name="committer", daemon=True)
         self._thread.start()
 

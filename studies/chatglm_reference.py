@@ -134,7 +134,7 @@ def find(evidence: Evidence) -> StudyFinding:
         panels=[_first(found), _frontier(found)],
         notes=_notes(first[ALONE], rises, costs),
         commands=[
-            f'lpfloop sql "from statistics order by step" --run {evidence.names(arm.name)[0]}'
+            f'lpfloop sql "from statistics order by step" {evidence.names(arm.name)[0]}'
             for arm in TITLES.values()
         ],
     )

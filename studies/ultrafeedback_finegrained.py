@@ -76,7 +76,7 @@ def find(evidence: Evidence) -> StudyFinding:
             + " than by overall ones."
         ],
         commands=[
-            f"lpfloop sql \"from grades where aspect = 'overall'\" --run {name}"
+            f"lpfloop sql \"from grades where aspect = 'overall'\" {name}"
             for name in evidence.names(OVERALL.name)[:1]
         ],
     )

@@ -84,17 +84,16 @@ def _rated(run: RunReader) -> pl.DataFrame:
     The answers are those of one benchmark: held-out, else dev, else the drafts.
     """
     place = ("iteration", "benchmark", "prompt_id", "candidate_id")
-    columns: tuple[str, ...] = (*place, "aspect", "right", "value", "cluster")
-    empty = dict.fromkeys(columns, pl.Null)
+    columns = [*place, "aspect", "right", "value", "cluster"]
     if judged_by_verifier(run):
-        return pl.DataFrame(schema=empty)
+        return pl.DataFrame(schema=columns)
     every = verified_answers(run, None)
     parts = {
         str(name): own for (name,), own in every.partition_by("benchmark", as_dict=True).items()
     }
     answers = next((parts[name] for name in (HELD_OUT, DEV, DRAFTS) if name in parts), None)
     if answers is None:
-        return pl.DataFrame(schema=empty)
+        return pl.DataFrame(schema=columns)
     some = answers.sort("candidate_id").group_by("iteration", maintain_order=True).head(LIMIT)
     ratings = (
         run.scan("scores")

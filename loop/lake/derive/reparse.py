@@ -83,7 +83,7 @@ class Reparsing:
         """Add all critiques to a draft; return how many are read differently."""
         frame = self.run.scan("prompts").collect(engine="in-memory")
         prompts = {prompt.prompt_id: prompt for prompt in frame_rows(Prompt, frame)}
-        changes, statuses = Counter(dict.fromkeys(COUNTED, 0)), Counter[str]()
+        changes, statuses = Counter[str](dict.fromkeys(COUNTED, 0)), Counter[str]()
         for parts in _batches(self.parts):
             stored = self.run.scan_parts("critiques", parts).collect(engine="in-memory")
             answers = self._answers(stored)

@@ -64,7 +64,9 @@ def diff(run: RunReader, wanted: DiffRequest, other: RunReader | None = None) ->
     metrics = _listed(paired, wanted)
     changed = changes(paired, metrics)
     shown = metrics if wanted.by == "family" or wanted.metric is not None else None
-    on_both = _verdicts(after, before, wanted.benchmark) if other in (None, run) else {}
+    on_both: Mapping[tuple[str, str], PolicyVerdict] = {}
+    if other in (None, run):
+        on_both = _verdicts(after, before, wanted.benchmark)
     return Diff(
         before=str(before),
         after=str(after),

@@ -203,7 +203,7 @@ def starter(config: RunConfig, preset: str, file: str, chosen: Sequence[str] = (
             off = path not in shown and not idle
             block.append((path, [*_wrapped(told[path]), f"# {line}" if off else line]))
         if top not in written:
-            section = cast("Section", getattr(config, top))
+            section: Section = getattr(config, top)
             lines += ["", *_wrapped((section.__doc__ or "").partition("\n")[0])]
         # A section of suggestions alone is commented out as a whole.
         lines += [f"# {line}" if idle else line for line in _laid_out(block)]
@@ -216,7 +216,7 @@ def _head(preset: str, file: str) -> Iterator[str]:
     yield f"# All other settings are those of the preset `{preset}`; to see them:"
     yield f"#   lpfloop config show --config {written} --defaults"
     yield "# Lines behind a # are suggestions. Every field that can be set, with its meaning:"
-    yield "#   lpfloop config show --schema"
+    yield "#   lpfloop config schema"
 
 
 def _wrapped(text: str) -> Iterator[str]:

@@ -400,8 +400,8 @@ class Reader:
     def stages(self) -> list[StageState]:
         """Return every planned stage, in the order of planning."""
         return [
-            StageState(iteration, stage, planned, done, seconds, json.loads(totals))
-            for iteration, stage, planned, done, seconds, totals in self._query(
+            StageState(number, label, planned, done, seconds, json.loads(totals))
+            for number, label, planned, done, seconds, totals in self._query(
                 "SELECT iteration, stage, planned, done, seconds, totals FROM stages"
                 " ORDER BY iteration, ordinal"
             )

@@ -84,7 +84,7 @@ def _rated(run: RunReader) -> pl.DataFrame:
     The answers are those of one benchmark: held-out, else dev, else the drafts.
     """
     place = ("iteration", "benchmark", "prompt_id", "candidate_id")
-    columns = [*place, "aspect", "right", "value", "cluster"]
+    columns: list[str] = [*place, "aspect", "right", "value", "cluster"]
     if judged_by_verifier(run):
         return pl.DataFrame(schema=columns)
     every = verified_answers(run, None)

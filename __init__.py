@@ -266,7 +266,7 @@ def train(
     """
     from .loop.daemon.run_request import RunOptions
     from .loop.daemon.training_job import TrainingRequest
-    from .loop.library.api_runs import run_options, trained
+    from .loop.library.api_runs import run_options, train_run
 
     said = RunOptions(
         prompts=None if prompts is None else str(prompts),
@@ -277,7 +277,7 @@ def train(
     wanted = TrainingRequest(
         derived=derived, iteration=iteration, reward=reward, name=name, options=options
     )
-    return trained(run, lake, wanted, display)
+    return train_run(run, lake, wanted, display)
 
 
 def evaluate(

@@ -6,9 +6,9 @@ Where the modules behind these names lie may change; docs/customise.md shows how
 from .configs.grouped_recipes import Grouped
 from .configs.recipes import Annotated, Graded, Ranked, Recipe, Rewarded, Varied
 from .configs.section import Section, cosmetic, semantic
-from .loop.recipes.annotated_pairs import annotated, surrogate
+from .loop.recipes.annotated_pairs import annotate_pairs, surrogate
 from .loop.recipes.graded_pairs import graded_pairs, graded_reward
-from .loop.recipes.rewarded_samples import rewarded
+from .loop.recipes.rewarded_samples import reward_samples
 from .loop.run.handles import JudgedRows, Prompts, Rows
 from .loop.run.iteration import Iteration
 from .loop.stages.compare import annotate
@@ -16,16 +16,16 @@ from .loop.stages.complete import complete
 from .loop.stages.critique import critique
 from .loop.stages.grade import grade, grade_overall
 from .loop.stages.human_sft import demonstrations
-from .loop.stages.mix import mixed
+from .loop.stages.mix import mix_pairs
 from .loop.stages.online_rl import train_grpo, train_online_dpo, train_ppo, train_rloo
 from .loop.stages.pair import binarise, demonstrate, pair, unpair
 from .loop.stages.prefer import demonstrate_preferred, prefer
 from .loop.stages.refine import best, refine
 from .loop.stages.reward import reward
 from .loop.stages.sample import sample
-from .loop.stages.train import train, unchanged
+from .loop.stages.train import keep_policy, train
 from .loop.stages.train_reward import train_reward
-from .loop.stages.variance_filter import varied
+from .loop.stages.variance_filter import filter_variance
 from .stores.records import Candidate, Checkpoint, Message, Prompt, RewardModel
 
 __all__ = [
@@ -47,7 +47,7 @@ __all__ = [
     "Section",
     "Varied",
     "annotate",
-    "annotated",
+    "annotate_pairs",
     "best",
     "binarise",
     "complete",
@@ -56,16 +56,18 @@ __all__ = [
     "demonstrate",
     "demonstrate_preferred",
     "demonstrations",
+    "filter_variance",
     "grade",
     "grade_overall",
     "graded_pairs",
     "graded_reward",
-    "mixed",
+    "keep_policy",
+    "mix_pairs",
     "pair",
     "prefer",
     "refine",
     "reward",
-    "rewarded",
+    "reward_samples",
     "sample",
     "semantic",
     "surrogate",
@@ -75,7 +77,5 @@ __all__ = [
     "train_ppo",
     "train_reward",
     "train_rloo",
-    "unchanged",
     "unpair",
-    "varied",
 ]

@@ -27,7 +27,7 @@ from lpfloop.loop.evaluation.observed import (
     ObservedPolicy,
     ObservedPrompt,
 )
-from lpfloop.loop.evaluation.raise_alarms import raised
+from lpfloop.loop.evaluation.raise_alarms import raise_alarms
 from lpfloop.stores.records import Alarm
 
 Habit = Literal["lengthen", "repeat", "flatter"]
@@ -247,7 +247,7 @@ def stopped(
     """Return the alarms that stop a run: the first ones, or with a habit those at its onset."""
     for pleases, seen in simulated(seed, habit, lost, gains=gains):
         if habit is None or pleases:
-            found = [alarm for alarm in raised(seen) if alarm.stops]
+            found = [alarm for alarm in raise_alarms(seen) if alarm.stops]
             if found or pleases:
                 return found
     return []

@@ -64,26 +64,26 @@ def scripted(*overrides: str) -> Any:
 
 def measure_units(side: str, count: int) -> float:
     """Return the seconds of sampling `count` units."""
-    from lpfloop.loop.daemon.eval_sets import ordered
+    from lpfloop.loop.daemon.eval_sets import order_prompts
     from lpfloop.loop.daemon.iterations import iteration
     from lpfloop.loop.daemon.loop import Job
-    from lpfloop.loop.daemon.opening import opened
+    from lpfloop.loop.daemon.opening import open_job
     from lpfloop.loop.data.prompts import load_prompts
-    from lpfloop.loop.run.handles import chunked
+    from lpfloop.loop.run.handles import chunk_prompts
     from lpfloop.loop.run.stop import StopSignal
     from lpfloop.loop.stages.sample import sample
 
     config = scripted("prompts.chunk=1")
     prompts = load_prompts(config.prompts, seed=config.seed)
-    wanted = ordered(prompts, "train", config.seed)[:count]
+    wanted = order_prompts(prompts, "train", config.seed)[:count]
     with tempfile.TemporaryDirectory(dir=".") as folder:
         job = Job(config=config, lake=Path(folder), name="benchmark")
-        with opened(job, prompts, Silent(), StopSignal()) as run:
+        with open_job(job, prompts, Silent(), StopSignal()) as run:
             if side == "dropped":
                 run.store.commit = lambda *_: None
             it = iteration(run, 1, MADE_HERE, ())
             started = time.perf_counter()
-            sample(it, chunked(wanted, 1), n=1)
+            sample(it, chunk_prompts(wanted, 1), n=1)
             return time.perf_counter() - started
 
 

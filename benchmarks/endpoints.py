@@ -36,13 +36,13 @@ from slow_server import serving
 
 from lpfloop.configs.load import load_config
 from lpfloop.configs.schema import EngineConfig, RunConfig
-from lpfloop.loop.daemon.eval_sets import ordered
+from lpfloop.loop.daemon.eval_sets import order_prompts
 from lpfloop.loop.daemon.iterations import iteration
 from lpfloop.loop.daemon.loop import Job
-from lpfloop.loop.daemon.opening import opened
+from lpfloop.loop.daemon.opening import open_job
 from lpfloop.loop.data.prompts import load_prompts
 from lpfloop.loop.run.engine_client import engine_sampling
-from lpfloop.loop.run.handles import Rows, chunked
+from lpfloop.loop.run.handles import Rows, chunk_prompts
 from lpfloop.loop.run.iteration import Iteration
 from lpfloop.loop.run.request_dispatcher import SLICE
 from lpfloop.loop.run.stop import StopSignal
@@ -126,11 +126,11 @@ def answered(
 ) -> Iterator[tuple[Iteration, Rows[Candidate]]]:
     """Open a run, and sample `n` answers to each prompt."""
     prompts = load_prompts(config.prompts, seed=config.seed)
-    wanted = ordered(prompts, "train", config.seed)
+    wanted = order_prompts(prompts, "train", config.seed)
     job = Job(config=config, lake=folder / "lake", name="benchmark")
-    with opened(job, prompts, Silent(), StopSignal()) as run:
+    with open_job(job, prompts, Silent(), StopSignal()) as run:
         it = iteration(run, 1, MADE_HERE, ())
-        sampled = sample(it, chunked(wanted, config.prompts.chunk), n=n)
+        sampled = sample(it, chunk_prompts(wanted, config.prompts.chunk), n=n)
         run.flow.settle()
         yield it, sampled
 

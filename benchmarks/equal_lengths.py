@@ -35,7 +35,7 @@ from lpfloop.loop.evaluation.length_control import (
     SPREAD,
     Compared,
     LengthControlled,
-    fitted,
+    fit_logistic,
     information,
     length_controlled,
     published_slope,
@@ -123,7 +123,7 @@ def errors(
         prompts=[str(n) for n in range(INSTRUCTIONS)],
     )
     features = np.column_stack([np.ones_like(scaled), scaled])
-    free = fitted(features, won, np.ones_like(won), 0.0, 0.0)
+    free = fit_logistic(features, won, np.ones_like(won), 0.0, 0.0)
     figures = {
         "win-rate": 100 * float(won.mean()),
         "free slope": 100 * float(sigmoid(free[:1])[0]),
@@ -171,7 +171,7 @@ def slopes(path: Path) -> Iterator[tuple[str, float, float, int]]:
         levels = (about[:, None] == np.arange(len(pairs))).astype(float)
         features = np.column_stack([levels[:, 0], np.tanh(apart / spread[about]), levels[:, 1:]])
         won, each = np.array([win for _, win in verdicts]), np.ones(len(verdicts))
-        found = fitted(features, won, each, 0.0, 1e-6)
+        found = fit_logistic(features, won, each, 0.0, 1e-6)
         error = information(features, found, each) ** -0.5
         yield judge, float(found[1]), float(error), len(verdicts)
 

@@ -19,7 +19,7 @@ from lpfloop.loop.daemon.hardware import Devices
 from lpfloop.loop.daemon.memory_check import MemoryStages, StageMemory
 from lpfloop.loop.recipes.roles import needed_roles
 from lpfloop.loop.run.observed import Observed
-from lpfloop.policies.memory.shapes import ModelShape, configured
+from lpfloop.policies.memory.shapes import ModelShape, shape_of_config
 from lpfloop.policies.memory.terms import GIB
 from lpfloop.policies.trainers.job import ONLINE, Method
 
@@ -97,7 +97,7 @@ def row(
         found = MemoryStages(config=config, roles=roles, have=have, shapes=lambda _: shape)
         return [stage for stage in found.every() if stage.stage.startswith(stages)]
 
-    shapes = [configured(config_json) for config_json in PUBLISHED.values()]
+    shapes = [shape_of_config(config_json) for config_json in PUBLISHED.values()]
     cells = [cell({name: on(shape, card) for name, card in CARDS.items()}) for shape in shapes]
     return f"| {' | '.join((name, way, *cells))} |"
 

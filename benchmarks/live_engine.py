@@ -21,7 +21,7 @@ from safetensors.torch import load_file, save_file
 from lpfloop.configs.engines import EngineConfig
 from lpfloop.configs.load import load_config
 from lpfloop.loop.data.prompts import load_prompts
-from lpfloop.loop.run.models import located
+from lpfloop.loop.run.models import locate_model
 from lpfloop.policies.engines.engine import Batch, Completion, Request, Sampling
 from lpfloop.policies.engines.weight_files import weight_files
 from lpfloop.policies.workers.hosted_model import HostedModel
@@ -69,7 +69,7 @@ def answered(engine: HostedModel[EngineConfig], prompts: Sequence[Prompt]) -> di
 def main() -> None:
     """Time both ways in turns, and print the medians."""
     arguments = parse()
-    source = Path(located(arguments.model))
+    source = Path(locate_model(arguments.model))
     config = EngineConfig(kind=arguments.engine, cpu_threads=1, max_model_len=512)
     every = load_prompts(load_config("tiny", None, (), {}).prompts, seed=0)
     prompts = [prompt for prompt in every if prompt.split == "held-out"]

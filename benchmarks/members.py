@@ -37,7 +37,7 @@ from lpfloop.configs.load import load_config
 from lpfloop.configs.schema import EngineConfig, RunConfig
 from lpfloop.critics.feedback import FeedbackCritic
 from lpfloop.critics.verify import Verifier
-from lpfloop.loop.run.handles import Prompts, chunked
+from lpfloop.loop.run.handles import Prompts, chunk_prompts
 from lpfloop.loop.run.iteration import Iteration
 from lpfloop.loop.run.reporter import UnitStats
 from lpfloop.loop.run.run import Run
@@ -230,7 +230,7 @@ def place(options: argparse.Namespace) -> Generator[Path]:
 
 def prompts_of(iteration: int, units: int) -> Prompts:
     """Return prompts of which each is a unit."""
-    return chunked(
+    return chunk_prompts(
         [
             Prompt(
                 prompt_id=f"prompt-{iteration}-{number}",
@@ -292,7 +292,7 @@ def sampled(run: Run, iteration: int, units: int, answers: int = 1) -> None:
         parent=parent,
         policy=run.models.initial,
         train_prompts=prompts,
-        held_out=chunked([], 1),
+        held_out=chunk_prompts([], 1),
     )
     with run.flow:
         sample(it, prompts, n=answers)

@@ -22,10 +22,10 @@ from typing import Any
 
 from lpfloop.configs.load import load_config
 from lpfloop.configs.schema import RunConfig
-from lpfloop.loop.daemon.eval_sets import ordered
+from lpfloop.loop.daemon.eval_sets import order_prompts
 from lpfloop.loop.daemon.iterations import iteration
 from lpfloop.loop.daemon.job import Job
-from lpfloop.loop.daemon.opening import opened
+from lpfloop.loop.daemon.opening import open_job
 from lpfloop.loop.data.prompts import load_prompts
 from lpfloop.loop.run.reporter import UnitStats
 from lpfloop.loop.run.stop import StopSignal
@@ -142,8 +142,8 @@ def measured(config: RunConfig, n: int) -> tuple[float, float, str]:
     with tempfile.TemporaryDirectory() as lake:
         job = Job(config=config, lake=Path(lake), name="overlap")
         prompts = load_prompts(config.prompts, seed=config.seed)
-        with opened(job, prompts, Silent(), StopSignal()) as run:
-            train = ordered(prompts, "train", config.seed)[: config.prompts.per_iteration]
+        with open_job(job, prompts, Silent(), StopSignal()) as run:
+            train = order_prompts(prompts, "train", config.seed)[: config.prompts.per_iteration]
             it = iteration(run, 1, MADE_HERE, train)
             began = time.monotonic()
             critique(it, sample(it, it.prompts(), n=n))

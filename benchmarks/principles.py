@@ -20,8 +20,8 @@ from lpfloop.loop.data.principles import Mix, load_mix
 from lpfloop.loop.data.prompts import tiny_prompts
 from lpfloop.loop.run.engine_client import engine_sampling
 from lpfloop.loop.run.model_pool import OwnSampling, PoolModel, load_pool
-from lpfloop.loop.run.models import located
-from lpfloop.loop.stages.model_assignment import Slot, principle_of, told
+from lpfloop.loop.run.models import locate_model
+from lpfloop.loop.stages.model_assignment import Slot, add_principle, principle_of
 from lpfloop.loop.tiny.human import score
 from lpfloop.policies.engines.engine import Batch, Engine, Request
 from lpfloop.policies.workers.open import open_engine
@@ -45,7 +45,7 @@ def scores(
     for prompt in prompts:
         slot = Slot(model=model.name, number=0)
         principle = None if model.principles == "none" else principle_of(mix, prompt, slot, 0)
-        messages = told(prompt.messages, principle, model)
+        messages = add_principle(prompt.messages, principle, model)
         seed = derive_seed(0, prompt.prompt_id, model.name)
         requests.append(Request(request_id=prompt.prompt_id, messages=messages, seed=seed))
     drawn = engine_sampling(model.sampling_of(sampling))
@@ -66,7 +66,7 @@ def main() -> None:
     assert mix is not None
     print("| model | temperature | true score |\n| --- | --- | --- |")
     with TemporaryDirectory() as folder:
-        engine = open_engine(located(policy.model), policy.engine, log=Path(folder) / "log")
+        engine = open_engine(locate_model(policy.model), policy.engine, log=Path(folder) / "log")
         for model in models():
             found = scores(engine, model, mix, prompts, policy.sampling)
             mean, error = fmean(found), stdev(found) / sqrt(len(found))

@@ -28,15 +28,15 @@ from statistics import median
 
 from lpfloop.configs.load import load_config
 from lpfloop.configs.schema import RunConfig
-from lpfloop.loop.daemon.eval_sets import ordered
+from lpfloop.loop.daemon.eval_sets import order_prompts
 from lpfloop.loop.daemon.iterations import iteration
 from lpfloop.loop.daemon.loop import Job
-from lpfloop.loop.daemon.opening import opened
+from lpfloop.loop.daemon.opening import open_job
 from lpfloop.loop.data.prompts import load_prompts
-from lpfloop.loop.run.handles import Rows, chunked
+from lpfloop.loop.run.handles import Rows, chunk_prompts
 from lpfloop.loop.run.reporter import UnitStats
 from lpfloop.loop.run.run import Run
-from lpfloop.loop.run.served import located
+from lpfloop.loop.run.served import locate_model
 from lpfloop.loop.run.stop import StopSignal
 from lpfloop.loop.stages.sample import sample
 from lpfloop.policies.engines.vllm_engine import engine_arguments
@@ -96,15 +96,15 @@ def sample_in_loop(options: argparse.Namespace, lake: Path) -> tuple[list[Candid
     """Sample with the loop's verb; return the committed rows and the seconds it took."""
     config = configured(options)
     prompts = load_prompts(config.prompts, seed=config.seed)
-    wanted = ordered(prompts, "train", config.seed)[: options.prompts]
+    wanted = order_prompts(prompts, "train", config.seed)[: options.prompts]
     job = Job(config=config, lake=lake, name="benchmark")
-    with opened(job, prompts, Silent(), StopSignal()) as run:
+    with open_job(job, prompts, Silent(), StopSignal()) as run:
         policy = replace(MADE_HERE, path=options.model)
         warm = iteration(run, 1, policy, ())
-        sample(warm, chunked(wanted[:WARM_UP], WARM_UP), n=options.n)
+        sample(warm, chunk_prompts(wanted[:WARM_UP], WARM_UP), n=options.n)
         timed = iteration(run, 2, policy, ())
         started = time.perf_counter()
-        rows = sample(timed, chunked(wanted, config.prompts.chunk), n=options.n)
+        rows = sample(timed, chunk_prompts(wanted, config.prompts.chunk), n=options.n)
         seconds = time.perf_counter() - started
         return committed(run, rows), seconds
 
@@ -135,7 +135,7 @@ def measure_bare(options: argparse.Namespace, requests: Path, *, logprobs: bool)
 
     config = configured(options).policy
     arguments = engine_arguments(
-        located(options.model), config.engine, on_cpu=current_platform.is_cpu()
+        locate_model(options.model), config.engine, on_cpu=current_platform.is_cpu()
     )
     llm = LLM(**arguments)
     tokenizer = llm.get_tokenizer()

@@ -145,12 +145,12 @@ def plan(store: Any, data: Synthetic) -> None:
 
 def configuration() -> str:
     """Return the configuration of a run without models."""
-    from lpfloop.configs.describe import resolved
+    from lpfloop.configs.describe import resolve_config
     from lpfloop.configs.load import load_config
     from lpfloop.stores.keys import canonical_json
 
     overrides = ("policy.engine.kind=scripted", "critic.engine.kind=scripted", "reward.model=none")
-    return canonical_json(resolved(load_config("tiny", "rlrf", overrides, {})))
+    return canonical_json(resolve_config(load_config("tiny", "rlrf", overrides, {})))
 
 
 def run_name(prompts: int) -> str:

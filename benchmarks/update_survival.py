@@ -29,7 +29,7 @@ from lpfloop.configs.engines import EngineConfig, SamplingConfig
 from lpfloop.configs.schema import RewardConfig
 from lpfloop.configs.training import TrainingConfig
 from lpfloop.loop.lake.query.runs import open_run
-from lpfloop.loop.run.served import located
+from lpfloop.loop.run.served import locate_model
 from lpfloop.policies.trainers.bfloat16 import rounded_at_random
 from lpfloop.policies.trainers.job import SETTINGS, OnlineJob, TrainJob, write_job
 from lpfloop.policies.trainers.rows import chat_of
@@ -149,7 +149,7 @@ def main() -> int:
             tuple(Message(**turn) for turn in (*row["prompt"], *row["chosen"]))
             for row in columns.head(ANSWERS).to_dicts()
         ]
-        model = Path(located("smol"))
+        model = Path(locate_model("smol"))
         print(f"| method | {' | '.join(KINDS)} |\n| --- |{' --- |' * len(KINDS)}", flush=True)
         for method in args.methods:
             each = [

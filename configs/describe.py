@@ -171,7 +171,7 @@ def roles() -> tuple[str, ...]:
     return tuple(path.removesuffix(kind) for path in _settable() if path.endswith(kind))
 
 
-def resolved(config: RunConfig) -> dict[str, Any]:
+def resolve_config(config: RunConfig) -> dict[str, Any]:
     """Return the configuration as plain JSON data, secrets left out."""
     return _dump(config, lambda info: not is_secret(info))
 

@@ -80,7 +80,7 @@ def _unknown_key(path: Path, settings: frozenset[str]) -> str:
     beside = sorted({other[depth] for other in known if list(other[:depth]) == section})
     if leaf in beside:
         hint = "another variant has it, this one does not"
-    elif meant := _meant(leaf, section, beside, known):
+    elif meant := _likely_paths(leaf, section, beside, known):
         more = f" ({len(meant)} have that name)" if len(meant) > SUGGESTED else ""
         hint = f"did you mean {' or '.join(repr(name) for name in meant[:SUGGESTED])}?{more}"
     else:
@@ -88,7 +88,7 @@ def _unknown_key(path: Path, settings: frozenset[str]) -> str:
     return f"unknown key {'.'.join(path)!r}; {hint}"
 
 
-def _meant(
+def _likely_paths(
     leaf: str, section: Sequence[str], beside: Sequence[str], known: Sequence[Path]
 ) -> list[str]:
     """Return the paths that were probably meant, the likeliest first.

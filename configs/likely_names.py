@@ -16,13 +16,13 @@ def likely(name: str, known: Collection[str]) -> str | None:
     return plain[near[0]] if near else None
 
 
-def meant(name: str, known: Collection[str]) -> str:
+def did_you_mean(name: str, known: Collection[str]) -> str:
     """Return `did you mean 'X'? `, or nothing."""
     near = likely(name, known)
     return "" if near is None else f"did you mean {near!r}? "
 
 
-def listed(known: Sequence[str], more: str = "") -> str:
+def list_names(known: Sequence[str], more: str = "") -> str:
     """Return names as a list for an error; `more` names a way to see the rest."""
     if len(known) <= SHOWN:
         return ", ".join(known) or "none"

@@ -11,7 +11,7 @@ from typing import cast
 
 from pydantic import ValidationError
 
-from .describe import ConfigField, fields, resolved, semantic, settable
+from .describe import ConfigField, fields, resolve_config, semantic, settable
 from .engines import MODELS, TINY, ModelsByName
 from .explain import explain
 from .merged_layers import MergedLayers, Override
@@ -19,7 +19,7 @@ from .own_function import names_function
 from .read import (
     Layer,
     Values,
-    extended,
+    extend_layers,
     is_file_name,
     named_variant,
     parse_yaml,
@@ -43,7 +43,7 @@ __all__ = [
     "overrides_of",
     "parse_set",
     "presets",
-    "resolved",
+    "resolve_config",
     "semantic",
     "settable",
     "stored_config",
@@ -130,7 +130,7 @@ def _chosen_variant(variant: str | None, overrides: Sequence[Override]) -> str |
     return chosen
 
 
-def _adapted(layer: Layer, variant: str) -> Layer:
+def _adapt_layer(layer: Layer, variant: str) -> Layer:
     """Drop a file's settings for another recipe that the chosen one does not have."""
     other = named_variant(layer.values)
     if other is None or not (other in variants() or names_function(other)):
@@ -146,7 +146,7 @@ def _layers(source: ConfigSource | None, variant: str | None) -> list[Layer]:
     name = source or TINY
     if isinstance(name, Mapping):
         layer = Layer(source=MAPPING, values=_plain(name))
-        layers = extended(layer, Path(MAPPING), variant)
+        layers = extend_layers(layer, Path(MAPPING), variant)
     elif is_file_name(name):
         layers = read_chain(Path(name), variant)
     else:
@@ -154,7 +154,7 @@ def _layers(source: ConfigSource | None, variant: str | None) -> list[Layer]:
     if variant is None:
         return layers
     named = Layer(source=f"--variant {variant}", values={"recipe": {"name": variant}})
-    return [*(_adapted(layer, variant) for layer in layers), named]
+    return [*(_adapt_layer(layer, variant) for layer in layers), named]
 
 
 def _plain(values: Mapping[str, object]) -> Values:
@@ -197,17 +197,17 @@ def load_with_sources(
     outside = from_environment(env)
     outside += overrides_given(overrides)
     layers = _layers(source, _chosen_variant(variant, outside))
-    merged = _merged(layers, outside)
+    merged = _merge(layers, outside)
     if MODELS in merged.values:
         _require_models(merged)
-        merged = _merged(layers, outside, merged.named_models())
+        merged = _merge(layers, outside, merged.named_models())
         _require_models(merged)
         merged.give_models()
-    config = _validated(merged, env)
+    config = _validate(merged, env)
     return config, {".".join(path): source for path, source in merged.sources.items()}
 
 
-def _merged(
+def _merge(
     layers: Sequence[Layer], outside: Sequence[Override], named: Mapping[str, str] | None = None
 ) -> MergedLayers:
     merged = MergedLayers(named)
@@ -238,7 +238,7 @@ def stored_config(
     *,
     to_run: bool = True,
 ) -> RunConfig:
-    """Rebuild a run's configuration from the output of `resolved`.
+    """Rebuild a run's configuration from the output of `resolve_config`.
 
     Of the environment it takes only the endpoints' key: the rest was resolved at the beginning.
     Unless it is `to_run`, the file of a user's recipe is not read.
@@ -254,10 +254,10 @@ def stored_config(
     merged.add(Layer(source="the stored configuration of the run", values=stored))
     for item in overrides_given(overrides):
         merged.put(item)
-    return _validated(merged, env)
+    return _validate(merged, env)
 
 
-def _validated(merged: MergedLayers, env: Mapping[str, str]) -> RunConfig:
+def _validate(merged: MergedLayers, env: Mapping[str, str]) -> RunConfig:
     """Fill in defaults of the recipe's name and the endpoints' key, and validate."""
     recipe = merged.values.setdefault("recipe", {"name": DEFAULT_VARIANT})
     if isinstance(recipe, dict):

@@ -52,7 +52,7 @@ class MergedLayers:
 
     def put(self, override: Override) -> None:
         """Lay one value over the present ones."""
-        path = self._moved(tuple(override.path.split(".")))
+        path = self._move(tuple(override.path.split(".")))
         values = self._section(path[:-1], override)
         self._merge(values, {path[-1]: override.value}, path[:-1], override.source)
         if path[:-1]:  # The last source of a section is to blame for its errors.
@@ -79,7 +79,7 @@ class MergedLayers:
                 if of[: len(engine)] == engine:
                     self.sources[*path, *of[2:]] = source
 
-    def _moved(self, path: Path) -> Path:
+    def _move(self, path: Path) -> Path:
         """Return the path of a setting of a role's engine as one of the model that it names."""
         for engine, of_model in self._engines.items():
             if path[: len(engine)] == engine:
@@ -100,18 +100,18 @@ class MergedLayers:
 
     def _empty(self, path: Path) -> object:
         """Return the value at `path` before anything is set: an empty section, or the default."""
-        default = self._plain.get(_known(path), {})
+        default = self._plain.get(_known_path(path), {})
         return dict(cast("Values", default)) if isinstance(default, dict) else default
 
     def _merge(self, into: Values, new: Values, prefix: Path, source: str) -> None:
         for name, value in new.items():
             path = (*prefix, name)
-            if value is None and _known(path) in self._sections:
+            if value is None and _known_path(path) in self._sections:
                 continue  # `policy:` with an empty value sets nothing
             if path in self._engines and isinstance(value, dict):
                 moved = self._engines[path]
                 self._merge(self._section(moved), cast("Values", value), moved, source)
-            elif isinstance(value, dict) and _known(path) not in self._plain:
+            elif isinstance(value, dict) and _known_path(path) not in self._plain:
                 inner = into.get(name)
                 into[name] = inner if isinstance(inner, dict) else {}
                 self._merge(cast("Values", into[name]), cast("Values", value), path, source)
@@ -121,7 +121,7 @@ class MergedLayers:
                 self.sources[path] = source
 
 
-def _known(path: Path) -> Path:
+def _known_path(path: Path) -> Path:
     """Return the path under which the schema knows a field of a named model."""
     return (MODELS, ANY_NAME, *path[2:]) if path[:1] == (MODELS,) and len(path) > 1 else path
 

@@ -11,7 +11,7 @@ from typing import cast
 
 import yaml
 
-from .likely_names import meant
+from .likely_names import did_you_mean
 from .schema import PRESETS, ConfigError
 from .variants import DEFAULT_VARIANT, recipe_class
 
@@ -93,7 +93,7 @@ def preset_file(world: str, variant: str) -> Path:
         ConfigError: if world or variant does not exist, or the world lacks the variant.
     """
     if world not in presets():
-        hint = meant(world, presets())
+        hint = did_you_mean(world, presets())
         names = ", ".join(presets())
         raise ConfigError(f"unknown preset or file {world!r}; {hint}presets: {names}")
     kind = recipe_class(variant)
@@ -144,10 +144,10 @@ def read_chain(path: Path, variant: str | None, left: int = LONGEST_CHAIN) -> li
     Raises:
         ConfigError: as `read_file`, and for files that extend each other in a circle.
     """
-    return extended(read_file(path), path, variant, left)
+    return extend_layers(read_file(path), path, variant, left)
 
 
-def extended(
+def extend_layers(
     layer: Layer, path: Path, variant: str | None, left: int = LONGEST_CHAIN
 ) -> list[Layer]:
     """Return a layer after all layers that it extends; file names are relative to `path`.

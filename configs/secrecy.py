@@ -107,7 +107,7 @@ def hide_secrets_of(config: "Section") -> None:
             hide_key(value.get_secret_value().strip())
 
 
-def redacted(text: str) -> str:
+def redact(text: str) -> str:
     """Return a message without any known secret, and without the user's part of its URLs."""
     return _USER.sub("", _every.over(text))
 
@@ -124,18 +124,18 @@ def knows_keys() -> bool:
 
 def row_without_keys(value: T) -> T:
     """Return a row, or a value of one, without any known key in its texts."""
-    return cast("T", _cleaned(value)) if knows_keys() else value
+    return cast("T", _clean(value)) if knows_keys() else value
 
 
-def _cleaned(value: object) -> object:
+def _clean(value: object) -> object:
     match value:
         case str():
             return _keys.over(value)
         case list():
-            return [_cleaned(item) for item in cast("list[object]", value)]
+            return [_clean(item) for item in cast("list[object]", value)]
         case dict():
             fields = cast("dict[str, object]", value)
-            return {name: _cleaned(item) for name, item in fields.items()}
+            return {name: _clean(item) for name, item in fields.items()}
         case _:
             return value
 

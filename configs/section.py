@@ -33,20 +33,20 @@ Effect = Literal["semantic", "cosmetic", "live"]
 
 def semantic(default: Any, description: str, **constraints: Any) -> Any:
     """Declare a field that can change a row: it is part of unit keys."""
-    return _declared("semantic", default, description, **constraints)
+    return _declare("semantic", default, description, **constraints)
 
 
 def cosmetic(default: Any, description: str, **constraints: Any) -> Any:
     """Declare a field that cannot change any row: it stays out of unit keys."""
-    return _declared("cosmetic", default, description, **constraints)
+    return _declare("cosmetic", default, description, **constraints)
 
 
 def live(default: Any, description: str, **constraints: Any) -> Any:
     """Declare a cosmetic field that `lpfloop ctl set` can change during a run."""
-    return _declared("live", default, description, **constraints)
+    return _declare("live", default, description, **constraints)
 
 
-def _declared(effect: Effect, default: Any, description: str, **constraints: Any) -> Any:
+def _declare(effect: Effect, default: Any, description: str, **constraints: Any) -> Any:
     extra: dict[str, Any] = {EFFECT: effect}
     return Field(default, description=description, json_schema_extra=extra, **constraints)
 

@@ -71,7 +71,7 @@ def differences(first: RunConfig, second: RunConfig) -> list[FieldDifference]:
     return sorted(found, key=lambda d: d.effect != "semantic")
 
 
-def nested(shown: Iterable[SetField]) -> dict[str, object]:
+def nest_fields(shown: Iterable[SetField]) -> dict[str, object]:
     """Return fields as the nested mapping of a configuration file."""
     whole: dict[str, object] = {}
     for field in shown:
@@ -201,10 +201,10 @@ def starter(config: RunConfig, preset: str, file: str, chosen: Sequence[str] = (
         for path in sorted(inside, key=lambda path: path.count(".")):
             line = f"{_leaf(path)}: {flow(written[path])}"
             off = path not in shown and not idle
-            block.append((path, [*_wrapped(told[path]), f"# {line}" if off else line]))
+            block.append((path, [*_wrap_comment(told[path]), f"# {line}" if off else line]))
         if top not in written:
             section: Section = getattr(config, top)
-            lines += ["", *_wrapped((section.__doc__ or "").partition("\n")[0])]
+            lines += ["", *_wrap_comment((section.__doc__ or "").partition("\n")[0])]
         # A section of suggestions alone is commented out as a whole.
         lines += [f"# {line}" if idle else line for line in _laid_out(block)]
     return "\n".join(lines) + "\n"
@@ -219,5 +219,5 @@ def _head(preset: str, file: str) -> Iterator[str]:
     yield "#   lpfloop config schema"
 
 
-def _wrapped(text: str) -> Iterator[str]:
+def _wrap_comment(text: str) -> Iterator[str]:
     yield from textwrap.wrap(text, WIDTH, initial_indent="# ", subsequent_indent="# ")

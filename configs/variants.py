@@ -8,7 +8,7 @@ from typing import Any, cast, get_type_hints
 from pydantic_core import PydanticCustomError
 
 from . import grouped_recipes, recipes
-from .likely_names import alike, listed, meant
+from .likely_names import alike, did_you_mean, list_names
 from .own_function import OwnFunction, names_function, own_function
 from .recipes import Recipe
 from .section import EFFECT, ConfigError, Section
@@ -56,7 +56,7 @@ def settings_class(recipe: OwnFunction) -> type[Recipe]:
         ConfigError: if it is missing, or is not a class of a recipe's settings.
     """
     parameter = list(inspect.signature(recipe.function).parameters.values())[1]
-    kind = _resolved(recipe.function, parameter)
+    kind = _resolve_annotation(recipe.function, parameter)
     if not (isinstance(kind, type) and issubclass(kind, Recipe)):
         raise ConfigError(
             f"{recipe.place}: annotate its second parameter, {parameter.name!r}, with the class of "
@@ -95,14 +95,15 @@ def short_name(name: str) -> str:
 
 def unknown_variant(name: str) -> str:
     """Return the message for an unknown recipe."""
-    names = listed(alike(name, variants()), "`lpfloop config variants` lists them")
+    names = list_names(alike(name, variants()), "`lpfloop config variants` lists them")
     return (
-        f"there is no variant {name!r}; {meant(name, variants())}variants: {names}, or a function "
+        f"there is no variant {name!r}; {did_you_mean(name, variants())}variants: "
+        f"{names}, or a function "
         "of your own as ./FILE.py:NAME"
     )
 
 
-def _resolved(function: Callable[..., Any], parameter: inspect.Parameter) -> object:
+def _resolve_annotation(function: Callable[..., Any], parameter: inspect.Parameter) -> object:
     """Return the annotation of a parameter, also if it is a text."""
     wanted = type("Parameter", (), {"__annotations__": {"it": parameter.annotation}})
     try:

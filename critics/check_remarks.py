@@ -71,7 +71,7 @@ def remark(check: Check, answer: str, *, met: bool) -> str:
     if check.kind in FAMILIES:
         given |= parameters(check.kind, check.argument)
     shown = {
-        n: _quoted(cast("list[str]", v)) if isinstance(v, list) else v for n, v in given.items()
+        n: _quote(cast("list[str]", v)) if isinstance(v, list) else v for n, v in given.items()
     }
     asked = f"Asked: {ASKED[check.kind].format(**shown)}."
     if met:
@@ -88,34 +88,34 @@ def _words(answer: str, _: Given) -> str:
 
 def _times(answer: str, given: Given) -> str:
     word: str = given.get("keyword") or given["letter"]
-    return f"{_quoted([word])} {answer.casefold().count(word.casefold())} times"
+    return f"{_quote([word])} {answer.casefold().count(word.casefold())} times"
 
 
 def _absent(answer: str, given: Given) -> str:
-    return f"no {_quoted(w for w in given['keywords'] if w.casefold() not in answer.casefold())}"
+    return f"no {_quote(w for w in given['keywords'] if w.casefold() not in answer.casefold())}"
 
 
 def _forbidden(answer: str, given: Given) -> str:
-    return _quoted(w for w in given["forbidden_words"] if w.casefold() in answer.casefold())
+    return _quote(w for w in given["forbidden_words"] if w.casefold() in answer.casefold())
 
 
 def _capitals(answer: str, _: Given) -> str:
-    return f"capitals in {_quoted([w for w in answer.split() if w != w.lower()][:3])}"
+    return f"capitals in {_quote([w for w in answer.split() if w != w.lower()][:3])}"
 
 
 def _lowercase(answer: str, _: Given) -> str:
-    return f"lowercase letters in {_quoted([w for w in answer.split() if w != w.upper()][:3])}"
+    return f"lowercase letters in {_quote([w for w in answer.split() if w != w.upper()][:3])}"
 
 
 def _start(answer: str, _: Given) -> str:
-    return f"the beginning {_quoted([' '.join(answer.split()[:SHOWN_WORDS])])}"
+    return f"the beginning {_quote([' '.join(answer.split()[:SHOWN_WORDS])])}"
 
 
 def _end(answer: str, _: Given) -> str:
-    return f"the end {_quoted([' '.join(answer.split()[-SHOWN_WORDS:])])}"
+    return f"the end {_quote([' '.join(answer.split()[-SHOWN_WORDS:])])}"
 
 
-def _quoted(words: Iterable[str]) -> str:
+def _quote(words: Iterable[str]) -> str:
     return ", ".join(json.dumps(word, ensure_ascii=False) for word in words)
 
 
@@ -140,6 +140,6 @@ FOUND: dict[str, Callable[[str, Given], str]] = {
     "ends_with": _end,
     "end_checker": _end,
     "quotation": lambda answer, given: f"{_start(answer, given)} and {_end(answer, given)}",
-    "excludes": lambda _, given: _quoted([given["argument"]]),
+    "excludes": lambda _, given: _quote([given["argument"]]),
 }
 """Descriptions of the finding in an answer, by the last part of a check's kind."""

@@ -86,13 +86,13 @@ def read_json(text: str) -> object:
     """
     try:
         return json.loads(
-            _unfenced(text), parse_constant=_refuse_constant, object_pairs_hook=_unique_keys
+            _strip_fence(text), parse_constant=_refuse_constant, object_pairs_hook=_unique_keys
         )
     except (ValueError, RecursionError):
         return NO_VALUE
 
 
-def _unfenced(text: str) -> str:
+def _strip_fence(text: str) -> str:
     bare = text.strip()
     if bare.startswith(FENCE) and bare.endswith(FENCE):
         return bare.removesuffix(FENCE).partition("\n")[2]
@@ -123,28 +123,28 @@ def _same_json(left: object, right: object) -> bool:
     return left == right
 
 
-def _spaced(text: str) -> str:
+def _normalise_space(text: str) -> str:
     return " ".join(text.split())
 
 
-def _closed(text: str) -> str:
-    return _spaced(text).removesuffix(".")
+def _strip_period(text: str) -> str:
+    return _normalise_space(text).removesuffix(".")
 
 
 def _equals(answer: str, argument: str) -> bool:
-    return _closed(answer) == _closed(argument)
+    return _strip_period(answer) == _strip_period(argument)
 
 
 def _ends_with(answer: str, argument: str) -> bool:
-    return _closed(answer).endswith(_closed(argument))
+    return _strip_period(answer).endswith(_strip_period(argument))
 
 
 def _starts_with(answer: str, argument: str) -> bool:
-    return _spaced(answer).startswith(_spaced(argument))
+    return _normalise_space(answer).startswith(_normalise_space(argument))
 
 
 def _contains(answer: str, argument: str) -> bool:
-    return _spaced(argument).casefold() in _spaced(answer).casefold()
+    return _normalise_space(argument).casefold() in _normalise_space(answer).casefold()
 
 
 def _excludes(answer: str, argument: str) -> bool:
@@ -182,7 +182,7 @@ def _self_identifies(answer: str, argument: str) -> bool:
 
 
 def _words(text: str) -> str:
-    return _spaced("".join(c if c.isalnum() else " " for c in text.casefold()))
+    return _normalise_space("".join(c if c.isalnum() else " " for c in text.casefold()))
 
 
 CHECKS: dict[str, Callable[[str, str], bool]] = {

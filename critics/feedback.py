@@ -15,7 +15,7 @@ from ..stores.keys import Json, digest
 from ..stores.records import Message, Prompt
 from .aspects import Aspect, load_aspects, render_aspects
 from .guard import BARE, GuardKey
-from .judge import Question, posed, user_message
+from .judge import Question, build_question, user_message
 from .rating_dictionary import AspectRatings, RatedAspects
 from .templating import TemplateSets, render
 
@@ -94,7 +94,9 @@ class FeedbackCritic:
         if self.shows_reference(prompt):
             texts["reference"] = prompt.reference or ""
             template = "critique_reference"
-        return posed(self.templates[template], texts, self.expected(prompt), key, values=values)
+        return build_question(
+            self.templates[template], texts, self.expected(prompt), key, values=values
+        )
 
     def shows_reference(self, prompt: Prompt) -> bool:
         """Whether questions about answers to `prompt` show its reference."""

@@ -34,7 +34,7 @@ from ..stores.chat_markers import WORD_JOINER, broken
 from ..stores.keys import canonical_json, derive_secret
 from ..stores.records import Message
 from .reply_schema import is_object, prose
-from .templating import PLACEHOLDER, defused, tags
+from .templating import PLACEHOLDER, defuse_tags, tags
 
 GUARDED = 1
 """The version of guarded questions, for the keys of guarded stages."""
@@ -130,7 +130,7 @@ class Guard:
         """Return `text` as a guarded question shows it: nothing in it ends it, nor opens a part."""
         if self.nonce is None:
             return text
-        safe = defused(broken(text), tags(*self.templates))
+        safe = defuse_tags(broken(text), tags(*self.templates))
         safe = _OWN_MARKS.sub(WORD_JOINER, safe)
         safe = _TURN.sub(rf"\g<1>{WORD_JOINER}", safe)
         if forged := _sections(*self.templates):
@@ -162,7 +162,7 @@ def _with_last(messages: tuple[Message, ...], said: str) -> tuple[Message, ...]:
     return (*others, replace(last, content=f"{last.content}\n\n{said}"))
 
 
-def parted(text: str, mark: str) -> list[str]:
+def split_at_mark(text: str, mark: str) -> list[str]:
     """Return the parts of a text before, between and below the lines that begin with `mark`."""
     parts, end = list[str](), 0
     for found in _MARK_LINE.finditer(text):

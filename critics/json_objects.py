@@ -18,7 +18,7 @@ class JsonObject(NamedTuple):
     end: int
 
 
-def decoded(text: str, start: int) -> tuple[dict[str, object], int] | None:
+def decode_object(text: str, start: int) -> tuple[dict[str, object], int] | None:
     """Return the JSON object at `start` and its end; None if the text there is not an object."""
     try:
         value, end = _DECODER.raw_decode(text, start)
@@ -35,7 +35,7 @@ def json_objects(text: str) -> Iterator[JsonObject]:
         if start < 0:
             return
         line = text.rfind("\n", 0, start) + 1
-        found = None if text[line:start].strip(LEADING) else decoded(text, start)
+        found = None if text[line:start].strip(LEADING) else decode_object(text, start)
         if found is not None:
             at = found[1]
             yield JsonObject(found[0], start, at)

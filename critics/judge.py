@@ -18,19 +18,19 @@ from dataclasses import dataclass, replace
 from typing import Any, Generic, NamedTuple, TypeVar
 
 from ..stores.records import FinishReason, Message
-from .guard import Guard, GuardKey, parted
+from .guard import Guard, GuardKey, split_at_mark
 from .reply_schema import (
     MARK_FIELD,
     ReplySchema,
-    drawn,
-    marked,
+    draw_value,
     marked_objects,
     outline,
     require_follows,
     texts_in,
+    with_mark,
 )
 from .status import Status, UnreadError
-from .templating import defused, render, tags
+from .templating import defuse_tags, render, tags
 
 MARK_FIRST = "Begin your reply with the line {mark} by itself."
 MAX_REPLY = 64 * 1024
@@ -135,7 +135,7 @@ class Expected(ABC, Generic[T]):
 
     def example_object(self, schema: ReplySchema, draw: random.Random, reason: str) -> Any:
         """Return an object that follows the schema, its verdict drawn at random."""
-        return drawn(schema, draw, reason)
+        return draw_value(schema, draw, reason)
 
     @property
     @abstractmethod
@@ -235,7 +235,7 @@ class Question(Generic[T]):
         """
         if cut and not self.expected.partly:
             raise UnreadError(Status.TRUNCATED)
-        before, below = self._parted(text, cut=cut)
+        before, below = self._split(text, cut=cut)
         if refuses(text):
             raise UnreadError(Status.REFUSAL)
         if any(len(line) >= ECHO_LENGTH for line in self.own_lines & lines_of(below)):
@@ -243,11 +243,11 @@ class Question(Generic[T]):
         marked = self.mark is not None
         return HeardReply(text=below, before=before, judged=self.judged, marked=marked, cut=cut)
 
-    def _parted(self, text: str, *, cut: bool) -> tuple[str, str]:
+    def _split(self, text: str, *, cut: bool) -> tuple[str, str]:
         """Return the part before the mark, and the part that counts."""
         if self.mark is None:
             return "", text
-        before, *below = parted(text, self.mark)
+        before, *below = split_at_mark(text, self.mark)
         if not below:
             raise UnreadError(Status.TRUNCATED if cut else absent(text, Status.UNMARKED))
         if len(below) > 1:
@@ -255,7 +255,7 @@ class Question(Generic[T]):
         return before, below[0]
 
 
-def posed(
+def build_question(
     template: str,
     texts: Mapping[str, str],
     expected: Expected[T],
@@ -270,7 +270,7 @@ def posed(
     """
     judged = tuple(texts.values())
     guard = key.over(judged, [template])
-    shown = {name: guard.shown(defused(text, tags(template))) for name, text in texts.items()}
+    shown = {name: guard.shown(defuse_tags(text, tags(template))) for name, text in texts.items()}
     return Question(
         messages=user_message(render(template, {**(values or {}), **shown})),
         expected=expected,
@@ -282,7 +282,7 @@ def posed(
 def schema_under(guard: Guard, expected: Expected[T]) -> ReplySchema | None:
     """Return the schema that a reply follows under a guard; None if it is a text."""
     asked = expected.schema if guard.by_schema else None
-    return None if asked is None or guard.mark is None else marked(asked, guard.mark)
+    return None if asked is None or guard.mark is None else with_mark(asked, guard.mark)
 
 
 def unread(status: Status, expected: Expected[T]) -> list[Reading[T]]:

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from .math_boxes import Boxed, boxed_answers
-from .math_denials import cleared, without_denied
+from .math_denials import strip_signs, without_denied
 from .math_marks import DENIED, correction, lower, marks
 from .math_quantities import IN_WORDS
 from .math_text import as_western, improper
@@ -86,30 +86,30 @@ class Final:
 def final_answer(text: str) -> Final:
     """Find the final answer of a worked solution."""
     denials = without_denied(f"\n{_concluding(as_western(text))}")
-    place, found = _stated(denials.text)
+    place, found = _find_statement(denials.text)
     if place >= 0 or denials.numbers:
         corrected = correction(denials.text, after=place)
         if corrected is not None:
             what = denials.text[slice(*corrected.span("what"))]
-            place, found = corrected.end("what"), marked(what.strip("*_"))
+            place, found = corrected.end("what"), announced_answer(what.strip("*_"))
     return replace(found, denied=denials.after(place))
 
 
-def _stated(text: str) -> tuple[int, Final]:
+def _find_statement(text: str) -> tuple[int, Final]:
     """Return the answer that a text states, and the start of the statement; -1: nowhere."""
     boxes = boxed_answers(text)
     words: tuple[int, Final] | None = None
-    for place, found in _announced(text, after=boxes.end if boxes else -1):
+    for place, found in _iter_announced(text, after=boxes.end if boxes else -1):
         if _says_number(found):
             return place, replace(found, words=words[1].text if words else None)
         words = words or (place, found)
     if boxes is not None:
-        return boxes.end, _boxed(boxes)
+        return boxes.end, _final_of_boxes(boxes)
     if words is not None:
         return words
-    whole = improper(cleared(text)).strip()
+    whole = improper(strip_signs(text)).strip()
     if len(whole) <= WHOLE and _is_whole(whole):
-        return -1, marked(whole)
+        return -1, announced_answer(whole)
     last = max((text.rfind(digit) for digit in "0123456789"), default=-1)
     return last, Final(whole[-LAST_CHARACTERS:], marked=False, formula=False)
 
@@ -120,7 +120,7 @@ def _says_number(found: Final) -> bool:
     return not is_wordy(found.text) or bool(SPELLED_OUT.match(text) or NO_NUMBER.match(lower(text)))
 
 
-def marked(text: str) -> Final:
+def announced_answer(text: str) -> Final:
     """Return a text as an answer that was announced."""
     for opening, closing in (("$$", "$$"), ("$", "$"), ("\\(", "\\)"), ("\\[", "\\]")):
         inner = text.removeprefix(opening).removesuffix(closing)
@@ -151,7 +151,7 @@ def _concluding(text: str) -> str:
     return conclusion if thought and conclusion.strip() else text
 
 
-def _boxed(boxes: Boxed) -> Final:
+def _final_of_boxes(boxes: Boxed) -> Final:
     every = None if boxes.every is None else improper(boxes.every)
     return Final(improper(boxes.text), marked=True, formula=True, every=every)
 
@@ -160,7 +160,7 @@ def _tells(text: str) -> bool:
     return "\\boxed{" in text or next(marks(text, after=0), None) is not None
 
 
-def _announced(text: str, *, after: int) -> Iterator[tuple[int, Final]]:
+def _iter_announced(text: str, *, after: int) -> Iterator[tuple[int, Final]]:
     """Yield the announced answers after a place with their positions, the last first.
 
     After a box, only words with a number or a formula count, unlike "I hope this answer is useful".
@@ -170,7 +170,7 @@ def _announced(text: str, *, after: int) -> Iterator[tuple[int, Final]]:
         told = text[bullet.end() if bullet else mark.end :].lstrip(" \t\r\n:*_\u2013")
         sentence, is_last = _first_sentence(told)
         if DENIED in sentence:
-            sentence = cleared(sentence)
+            sentence = strip_signs(sentence)
             if not any(c.isdigit() or c == "\\" for c in sentence) or f"{{{DENIED}" in sentence:
                 continue
         if PLAIN.fullmatch(sentence):
@@ -185,7 +185,7 @@ def _announced(text: str, *, after: int) -> Iterator[tuple[int, Final]]:
         if after >= 0 and not any(c.isdigit() or c == "\\" for c in answer):
             continue
         inner = boxed_answers(answer) if mark.end > after else None
-        yield mark.end, _boxed(inner) if inner else marked(answer)
+        yield mark.end, _final_of_boxes(inner) if inner else announced_answer(answer)
 
 
 def _first_sentence(told: str) -> tuple[str, bool]:
@@ -277,7 +277,7 @@ def is_wordy(text: str) -> bool:
 def answer_to(reference: Final, answer: Final) -> Final:
     """Return the part of an answer to compare: all its boxes, if the reference is a list."""
     if answer.words is not None and is_wordy(reference.text):
-        return replace(marked(answer.words), denied=answer.denied)
+        return replace(announced_answer(answer.words), denied=answer.denied)
     if answer.every is None or not is_list(reference.text) or is_list(answer.text):
         return answer
     return replace(answer, text=answer.every)

@@ -48,7 +48,7 @@ def boxed_answers(text: str) -> Boxed | None:
         if not _joins(text[span[1] + 1 : joined[0][0] - len(BOXED)]):
             break
         joined.insert(0, span)
-    own, every = (_listed(text[start:end] for start, end in of) for of in (joined, spans))
+    own, every = (_join_texts(text[start:end] for start, end in of) for of in (joined, spans))
     return Boxed(own, every if every != own else None, spans[-1][1])
 
 
@@ -79,6 +79,6 @@ def _joins(between: str) -> bool:
     return not words.strip(",;、&") or JOINING.fullmatch(f"{words} ") is not None
 
 
-def _listed(texts: Iterable[str]) -> str:
+def _join_texts(texts: Iterable[str]) -> str:
     distinct = {"".join(text.split()): text.strip() for text in texts}
     return ", ".join(distinct.values())

@@ -146,7 +146,7 @@ def _sign(match: re.Match[str]) -> str:
     return f" {verb}{DENIED}{'}' * braces}"
 
 
-def cleared(statement: str) -> str:
+def strip_signs(statement: str) -> str:
     """Return a statement without the signs, and without the words that joined them to the rest."""
     if DENIED not in statement:
         return statement

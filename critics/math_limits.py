@@ -87,7 +87,7 @@ class _Sizes:
             sums |= part in "+-"
             letters |= part.isalpha()
             size, expands = self._atom(part)
-            total += self._raised(size, expands=expands)
+            total += self._raise_bound(size, expands=expands)
         return total, sums and letters
 
     def _atom(self, token: str) -> tuple[float, bool]:
@@ -111,7 +111,7 @@ class _Sizes:
         self.at += 1
         return self._atom(self.tokens[self.at - 1])
 
-    def _raised(self, digits: float, *, expands: bool) -> float:
+    def _raise_bound(self, digits: float, *, expands: bool) -> float:
         """Return the bound of a number with `digits`, after the powers and factorials behind it."""
         while self.at < len(self.tokens) and self.tokens[self.at] in (*RAISING, "!"):
             sign = self.tokens[self.at]
@@ -121,7 +121,7 @@ class _Sizes:
                 continue
             while self.at < len(self.tokens) and self.tokens[self.at] in "-+":
                 self.at += 1
-            exponent = _power(self._raised(self._next()[0], expands=False))
+            exponent = _power(self._raise_bound(self._next()[0], expands=False))
             if expands and exponent > EXPANDED:
                 return math.inf
             digits = digits * exponent

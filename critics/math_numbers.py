@@ -90,7 +90,7 @@ def _alike(reference: Final, answer: Final) -> bool | None:
             return int(reference.text) == int(answer.text)
         if _bare(reference.text) == _bare(answer.text) != "":
             return True
-    return _told(reference, answer)
+    return _compare_words(reference, answer)
 
 
 def _is_count(text: str) -> bool:
@@ -122,7 +122,7 @@ def _with_comma(plain: Final, listed: Final) -> bool:
     return Decimal(f"{number[1]}.{number[2]}") == right.value
 
 
-def _told(reference: Final, answer: Final) -> bool | None:
+def _compare_words(reference: Final, answer: Final) -> bool | None:
     """Compare words and the letters of choices; None if the reference is neither."""
     said = _bare(reference.text)
     letter = CHOICE.fullmatch(said.upper()) if len(said) <= len("(A)") else None
@@ -131,7 +131,7 @@ def _told(reference: Final, answer: Final) -> bool | None:
         return None if given is None else _letter(given) == _letter(letter)
     if any(not (c.isalpha() or c in " -'\u2019.,") for c in said) or not has_word(said):
         return None
-    if _spelled(said) is not None:
+    if _parse_spelled(said) is not None:
         return None
     given_words = _unmarked_up(answer.text).casefold()
     if answer.marked:
@@ -175,7 +175,7 @@ def _plain(text: str) -> PlainNumber | None:
     bare = PREFIX.sub(r"\1", _unmarked_up(text.replace("{,}", ",")), count=1)
     match = NUMBER.match(bare.removeprefix("+"))
     if match is None:
-        return _spelled(bare.casefold())
+        return _parse_spelled(bare.casefold())
     value = _decimal(match.group())
     return None if value is None else _with_unit(value, bare[match.end() :])
 
@@ -211,7 +211,7 @@ def _is_unit(text: str) -> bool:
     return all(c.isalpha() or c in " ." for c in text)
 
 
-def _spelled(text: str) -> PlainNumber | None:
+def _parse_spelled(text: str) -> PlainNumber | None:
     """Return the number that words spell out, alone or before a unit."""
     words = text.replace("-", " ").split()
     total = part = 0

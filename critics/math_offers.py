@@ -9,7 +9,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import replace
 
-from .math_answers import Final, is_list, is_wordy, marked
+from .math_answers import Final, announced_answer, is_list, is_wordy
 from .math_marks import lower
 from .math_numbers import plain_value, quick_equal
 from .math_quantities import QUANTITY, UNIT
@@ -76,18 +76,24 @@ def one_of(reference: Final, answer: Final) -> Final:
     """
     if is_wordy(reference.text):
         return answer
-    parts = _offered(answer)
-    if SEVERAL.search(reference.text) or is_list(reference.text) or _offered(reference) is not None:
+    parts = _offered_numbers(answer)
+    if (
+        SEVERAL.search(reference.text)
+        or is_list(reference.text)
+        or _offered_numbers(reference) is not None
+    ):
         listed = parts and reference.marked and not answer.formula and not SPAN.search(answer.text)
         return Final(", ".join(parts or ()), marked=False, formula=True) if listed else answer
-    if any(quick_equal(reference, marked(_written(number))) for number in answer.denied):
+    if any(
+        quick_equal(reference, announced_answer(_as_answer(number))) for number in answer.denied
+    ):
         return replace(answer, text="")
     return answer if parts is None else _all_of(parts, reference, answer)
 
 
 def _all_of(parts: Sequence[str], reference: Final, answer: Final) -> Final:
     """Return the numbers to compare if an answer offers several: each must be right."""
-    alike = [quick_equal(reference, marked(part)) for part in parts]
+    alike = [quick_equal(reference, announced_answer(part)) for part in parts]
     if not parts or False in alike:
         return replace(answer, text="")
     if all(alike):
@@ -95,7 +101,7 @@ def _all_of(parts: Sequence[str], reference: Final, answer: Final) -> Final:
     return Final(", ".join(parts), marked=answer.marked, formula=True)
 
 
-def _offered(final: Final) -> Sequence[str] | None:
+def _offered_numbers(final: Final) -> Sequence[str] | None:
     """Return the numbers that an answer offers; none for a bound; None if it states one number."""
     text = final.text if final.marked else final.text[-TAIL:]
     small = lower(text)
@@ -117,7 +123,7 @@ def _offered(final: Final) -> Sequence[str] | None:
     for match in (LIST if final.marked or first == 0 else GROUP).finditer(small):
         if decides(*match.span()) and not NEARING.search(small[: match.start()]):
             return [
-                _written(text[slice(*m.span())]) for m in NUMBERS.finditer(small, *match.span())
+                _as_answer(text[slice(*m.span())]) for m in NUMBERS.finditer(small, *match.span())
             ]
     return None
 
@@ -127,7 +133,7 @@ def _ascends(match: re.Match[str]) -> bool:
     return low < high
 
 
-def _written(number: str) -> str:
+def _as_answer(number: str) -> str:
     """Return a number of a text as an answer: in digits, without the marks around it."""
     number = number.strip("*_ ")
     for opening, closing in (("\\boxed{", "}"), ("\\(", "\\)"), ("$", "$")):

@@ -82,9 +82,9 @@ def as_western(text: str) -> str:
     text = text.replace(CURRENCY, "")
     if not text.isascii():
         text = MINUS.sub("-", RANGE.sub(_between, text.translate(PLAIN)))
-        text = PERCENTAGE.sub(r" \1% ", MYRIADS.sub(_multiplied, SIGNS.sub("", text)))
+        text = PERCENTAGE.sub(r" \1% ", MYRIADS.sub(_multiply_match, SIGNS.sub("", text)))
         text = AFTER.sub(" ", BEFORE.sub(" ", text))
-    return COMPOUND.sub(_summed, LIST_DASH.sub("", FOREIGN.sub("$", text)))
+    return COMPOUND.sub(_add_fraction, LIST_DASH.sub("", FOREIGN.sub("$", text)))
 
 
 def _between(match: re.Match[str]) -> str:
@@ -93,7 +93,7 @@ def _between(match: re.Match[str]) -> str:
     return match["low"] + (" - " if subtracts else match["dash"])
 
 
-def _summed(match: re.Match[str]) -> str:
+def _add_fraction(match: re.Match[str]) -> str:
     number, name, part = (match[key] and match[key].lower() for key in ("number", "name", "part"))
     count = match["count"].lower().removesuffix("/100")
     few = 0 if count in ("zero", "no") else int(count)
@@ -112,7 +112,7 @@ def _summed(match: re.Match[str]) -> str:
     return f"{total:.6f}".rstrip("0") + match["unit"]
 
 
-def _multiplied(match: re.Match[str]) -> str:
+def _multiply_match(match: re.Match[str]) -> str:
     number = Decimal(match[1]) * WORTH[match[2]]
     return f"{number.normalize():f}"
 

@@ -166,7 +166,7 @@ def declared_choices(text: str) -> frozenset[str]:
     return frozenset("1" if word in ("1", "first") else "2" for word in said)
 
 
-def seen(text: str) -> str:
+def visible_text(text: str) -> str:
     """Return a text without invisible marks, and with look-alike letters unified."""
     folded = unicodedata.normalize("NFKC", text).translate(LOOKALIKES)
     return folded if folded.isascii() else "".join(map(_letter, folded))
@@ -176,10 +176,10 @@ def seen(text: str) -> str:
 def plain(text: str) -> str:
     """Return a text without features that a judge that repeats it may change.
 
-    These are capitals, quotes, white space, characters that `seen` drops, and the notation of
-    numbers.
+    These are capitals, quotes, white space, characters that `visible_text` drops, and the notation
+    of numbers.
     """
-    return _DROPPED.sub("", seen(text).casefold())
+    return _DROPPED.sub("", visible_text(text).casefold())
 
 
 def _letter(c: str) -> str:

@@ -23,7 +23,7 @@ from typing import Any, Self
 from ..stores.records import SCORED, AspectRating, Rating
 from .judge import ExampleReply, Expected, HeardReply, Reading, absent, reasons
 from .quoting import begins_line, foreign, holds, plain, require_undisputed
-from .reply_schema import ReplySchema, comment, drawn, object_of, one_of
+from .reply_schema import ReplySchema, comment, draw_value, object_of, one_of
 from .status import Status, UnreadError
 
 AspectRatings = tuple[AspectRating, ...]
@@ -86,7 +86,7 @@ class RatedAspects(Expected[AspectRatings]):
         values = [value for _, value in entries]
         if fault := self._fault(names, values):
             raise UnreadError(fault)
-        if _contradicted(text, dict(entries)):
+        if _is_contradicted(text, dict(entries)):
             raise UnreadError(Status.CONTRADICTORY)
         if fault := foreign(text, start, end):
             raise UnreadError(fault)
@@ -127,7 +127,7 @@ class RatedAspects(Expected[AspectRatings]):
 
     def example_object(self, schema: ReplySchema, draw: random.Random, reason: str) -> Any:
         """Return an object with ratings as those of `example`."""
-        found = drawn(schema, draw, reason)
+        found = draw_value(schema, draw, reason)
         for name, rating in _example_ratings([n for n in found if n in self.names], draw).items():
             found[name]["rating"] = rating
         return found
@@ -171,7 +171,7 @@ def _entries(text: str, start: int, end: int) -> list[tuple[str, str]]:
     return _ENTRY.findall(text, start + 1, end)
 
 
-def _contradicted(text: str, entries: Mapping[str, str]) -> bool:
+def _is_contradicted(text: str, entries: Mapping[str, str]) -> bool:
     """Whether another dictionary of the reply has another value for one of the keys."""
     ratings = {plain(key): value for key, value in entries.items()}
     return any(
@@ -188,14 +188,14 @@ def _comments(body: str, names: Sequence[str]) -> list[str]:
     """
     heads = [body.rfind(f"{name}:") for name in names]
     if heads == [-1]:
-        return [_trimmed(body.rpartition("Task 2:")[2])]
+        return [_trim(body.rpartition("Task 2:")[2])]
     ends = [min((end for end in heads if end > head), default=len(body)) for head in heads]
     return [
-        _trimmed(body[head + len(name) + 1 : end]) if head >= 0 else ""
+        _trim(body[head + len(name) + 1 : end]) if head >= 0 else ""
         for name, head, end in zip(names, heads, ends, strict=True)
     ]
 
 
-def _trimmed(passage: str) -> str:
+def _trim(passage: str) -> str:
     """Cut a passage before its score, and the list marks and white space around it."""
     return SCORE_MARK.split(passage, maxsplit=1)[0].strip(" \t\r\n*-#>[`")

@@ -72,7 +72,7 @@ def one_of(values: Sequence[int | str]) -> ReplySchema:
     return kinds[0] if len(kinds) == 1 else {"anyOf": kinds}
 
 
-def marked(schema: ReplySchema, mark: str) -> ReplySchema:
+def with_mark(schema: ReplySchema, mark: str) -> ReplySchema:
     """Return the schema of the same object with the mark as its first field."""
     fields = cast("Mapping[str, ReplySchema]", schema["properties"])
     field: ReplySchema = {"type": "string", "const": mark}
@@ -221,7 +221,7 @@ def texts_in(value: object) -> Iterator[str]:
             yield from texts_in(each)
 
 
-def drawn(schema: Mapping[str, Any], draw: random.Random, reason: str) -> Any:
+def draw_value(schema: Mapping[str, Any], draw: random.Random, reason: str) -> Any:
     """Return a value that follows a schema, its verdicts drawn at random, for the reason given."""
     match schema:
         case {"const": value}:
@@ -229,15 +229,15 @@ def drawn(schema: Mapping[str, Any], draw: random.Random, reason: str) -> Any:
         case {"enum": values}:
             return draw.choice(values)
         case {"anyOf": kinds}:
-            return drawn(kinds[0], draw, reason)
+            return draw_value(kinds[0], draw, reason)
         case {"items": entry, "minItems": least}:
-            return [drawn(entry, draw, reason) for _ in range(max(1, least))]
+            return [draw_value(entry, draw, reason) for _ in range(max(1, least))]
         case {"properties": fields}:
             count = schema.get("maxProperties", len(fields))
             required = schema["required"]
             spare = [name for name in fields if name not in required]
             names = {*required, *draw.sample(spare, count - len(required))}
-            return {n: drawn(each, draw, reason) for n, each in fields.items() if n in names}
+            return {n: draw_value(each, draw, reason) for n, each in fields.items() if n in names}
         case _:
             return reason[: schema["maxLength"]]
 

@@ -56,7 +56,7 @@ class TemplateSets:
                 a placeholder or has an unknown one; names the file.
         """
         folder = (self.folder if name_or_folder in self.shipped else beside) / name_or_folder
-        found = self._found(folder)
+        found = self._find_templates(folder)
         if self.fallback is not None and not found:
             raise ConfigError(f"{folder}: holds none of {_file_names(self.files)}")
         lender = folder if self.fallback is None else self.folder / self.fallback
@@ -68,7 +68,7 @@ class TemplateSets:
             for name in only or wanted
         }
 
-    def _found(self, folder: Path) -> frozenset[str]:
+    def _find_templates(self, folder: Path) -> frozenset[str]:
         """Return the names of the templates in a folder."""
         if not folder.is_dir():
             names = ", ".join(self.shipped)
@@ -114,7 +114,7 @@ def fixed_lines(*templates: str) -> frozenset[str]:
     return frozenset(line for line in lines if not placeholders(line))
 
 
-def defused(text: str, names: frozenset[str]) -> str:
+def defuse_tags(text: str, names: frozenset[str]) -> str:
     """Return `text` with the tags of these names broken, so that it cannot end its part early."""
     if "<" not in text or not names:
         return text
@@ -134,11 +134,11 @@ def load_template(
     text = read_template(path)
     there = placeholders(text)
     if missing := required - there:
-        raise ConfigError(f"{path}: the template lacks {_braced(missing)}")
+        raise ConfigError(f"{path}: the template lacks {_join_braced(missing)}")
     if unknown := there - required - optional:
-        allowed = _braced(required | optional) or "none"
+        allowed = _join_braced(required | optional) or "none"
         raise ConfigError(
-            f"{path}: unknown placeholder {_braced(unknown)}; this template may use {allowed}"
+            f"{path}: unknown placeholder {_join_braced(unknown)}; this template may use {allowed}"
         )
     return text
 
@@ -162,5 +162,5 @@ def _file_names(templates: Collection[str]) -> str:
     return ", ".join(f"{name}.txt" for name in templates)
 
 
-def _braced(names: frozenset[str]) -> str:
+def _join_braced(names: frozenset[str]) -> str:
     return ", ".join(f"{{{name}}}" for name in sorted(names))

@@ -21,7 +21,7 @@ from typing import Literal, NamedTuple, cast, get_args
 
 from ..stores.records import Preferred
 from .declared_verdicts import stated_choices
-from .json_objects import LEADING, decoded, json_objects
+from .json_objects import LEADING, decode_object, json_objects
 from .quoting import Stated
 from .status import Status, UnreadError
 
@@ -93,7 +93,7 @@ def reply_of(
     form: ReplyForm, verdicts: Sequence[tuple[str, Preferred, str]], *, several: bool
 ) -> str:
     """Write verdicts (label, which output as shown, explanation) in a form."""
-    return "\n".join(_written(form, *verdict, several=several) for verdict in verdicts)
+    return "\n".join(_write_verdict(form, *verdict, several=several) for verdict in verdicts)
 
 
 def statements(form: ReplyForm, text: str, *, several: bool = False) -> list[Statement]:
@@ -126,7 +126,7 @@ def statements(form: ReplyForm, text: str, *, several: bool = False) -> list[Sta
             return _lines(form, text, several=several)
 
 
-def _written(
+def _write_verdict(
     form: ReplyForm, label: str, preferred: Preferred, explanation: str, *, several: bool
 ) -> str:
     if form == "choice":
@@ -170,7 +170,7 @@ def _choice(form: ReplyForm, text: str) -> Preferred | Status:
     """Return the output that a line names, or the status of its error."""
     words = text.strip(MARKS)
     if form == "ranking" and (ranked := RANKED.fullmatch(words.strip("[]() "))):
-        return _ranked(ranked[1], ranked[2], ranked[3])
+        return _read_ranking(ranked[1], ranked[2], ranked[3])
     match = CHOICE.fullmatch(words)
     word = match[1].lower() if match else ""
     if word == "tie" or word in UNDECIDED:
@@ -180,7 +180,7 @@ def _choice(form: ReplyForm, text: str) -> Preferred | Status:
     return CHOICES.get(word, Status.OUT_OF_RANGE)
 
 
-def _ranked(best: str, mark: str, other: str) -> Preferred | Status:
+def _read_ranking(best: str, mark: str, other: str) -> Preferred | Status:
     if not {best, other} <= CHOICES.keys():
         return Status.OUT_OF_RANGE
     if best == other:
@@ -214,12 +214,12 @@ def _objects(text: str, *, several: bool) -> Iterator[Statement]:
     while (start := text.find("{", at)) >= 0 and broken < MOST_BROKEN:
         line = max(line, text.rfind("\n", at, start) + 1)
         opens = not text[line:start].strip(LEADING)
-        found = decoded(text, start) if opens else None
+        found = decode_object(text, start) if opens else None
         if found is not None:
             value, at = found
             line = at
             for entry in _entries(value):
-                yield replace(_stated(entry, several=several), start=start, end=at)
+                yield replace(_read_entry(entry, several=several), start=start, end=at)
             continue
         if opens and text[start + 1 :].lstrip()[:1] in ("'", '"'):
             broken += 1
@@ -240,7 +240,7 @@ def _entries(value: dict[str, object]) -> Iterator[dict[str, object]]:
                 yield cast("dict[str, object]", entry)
 
 
-def _stated(entry: dict[str, object], *, several: bool) -> Statement:
+def _read_entry(entry: dict[str, object], *, several: bool) -> Statement:
     """Return the statement of an object; of no pair (-1) if it lacks a number of a pair."""
     pair, preferred, reason = entry.get("pair"), entry["preferred"], entry.get("explanation")
     named = isinstance(pair, str) and pair.isdecimal() and len(pair) <= MOST_DIGITS

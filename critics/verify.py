@@ -156,7 +156,7 @@ class Verifier:
         if self.own is None:
             return verdicts
         return [
-            _rated(verdict, own_rating(self.own, *item))
+            _with_rating(verdict, own_rating(self.own, *item))
             for verdict, item in zip(verdicts, items, strict=True)
         ]
 
@@ -180,11 +180,11 @@ class Verifier:
             for number, (prompt, answer) in enumerate(items)
             if prompt.task == MATH and prompt.reference is not None
         }
-        found = check_answers(tuple(pairs.values()), self._pool, self._decided)
+        found = check_answers(tuple(pairs.values()), self._pool, self._decide)
         by_number = dict(zip(pairs, found, strict=True))
         return [by_number.get(number) for number in range(len(items))]
 
-    def _decided(self) -> None:
+    def _decide(self) -> None:
         self._verified += 1
 
     def _verdict(self, prompt: Prompt, answer: str, math: MathOutcome | None) -> Verdict:
@@ -193,9 +193,9 @@ class Verifier:
         if math is not None:
             parts.append(Verdict(math.metrics, math.rating, math.reason))
         if is_factual(prompt):
-            parts.append(_matched(answer, prompt) if self._matches(prompt) else UNJUDGED)
+            parts.append(_match_answer(answer, prompt) if self._matches(prompt) else UNJUDGED)
         if prompt.checks:
-            parts.append(_checked(prompt, answer))
+            parts.append(_run_checks(prompt, answer))
         if not parts:
             return Verdict((), None, Status.NO_CHECK.value)
         metrics = tuple(metric for part in parts for metric in part.metrics)
@@ -214,7 +214,7 @@ def _how(own: OwnFunction | None, limit_s: float, *, matches: bool) -> list[Json
     return [*limit, *([SENTENCE_MATCH] if matches else []), *([own.identity] if own else [])]
 
 
-def _rated(verdict: Verdict, said: tuple[Rating, str] | None) -> Verdict:
+def _with_rating(verdict: Verdict, said: tuple[Rating, str] | None) -> Verdict:
     """Replace the rating by the user's verifier's; the other metrics stay."""
     if said is None:
         return Verdict(verdict.metrics, None, Status.NO_CHECK.value)
@@ -226,7 +226,7 @@ UNJUDGED = Verdict((), None, Status.NO_JUDGE.value)
 """No verdict on facts, which a judge must compare with the reference."""
 
 
-def _matched(answer: str, prompt: Prompt) -> Verdict:
+def _match_answer(answer: str, prompt: Prompt) -> Verdict:
     claims = match_sentences(answer, prompt.reference or "")
     metrics = (
         (SENTENCE_MATCH, claims.share),
@@ -243,7 +243,7 @@ def _matched(answer: str, prompt: Prompt) -> Verdict:
     return Verdict(metrics, -1, "unsupported")
 
 
-def _checked(prompt: Prompt, answer: str) -> Verdict:
+def _run_checks(prompt: Prompt, answer: str) -> Verdict:
     met = [fulfils(answer, check) for check in prompt.checks]
     checks = tuple(_each_check(prompt.checks, answer, met))
     metrics = [("general_fulfilled", float(all(met)))]

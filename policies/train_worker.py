@@ -52,7 +52,7 @@ from .trainers.checkpoints import (
     newest_whole,
     seal_prepared,
 )
-from .trainers.faults import halted
+from .trainers.faults import halted_error
 from .trainers.job import ONLINE, Method, TrainingError, TrainJob, job_identity, read_job
 from .trainers.launch import WAIT
 from .trainers.process import ENDING_S, alone
@@ -258,7 +258,7 @@ def refuse_unfinished(trainer: Trainer, journal: StepRecorder) -> None:
     if journal.diverged is not None:
         raise TrainingError("diverged", journal.diverged)
     if journal.ending:
-        raise halted(journal.job)
+        raise halted_error(journal.job)
     if state.global_step < state.max_steps:
         message = f"training stopped after step {state.global_step} of {state.max_steps}"
         raise TrainingError("incomplete", message)

@@ -89,7 +89,7 @@ class AnnotationLedger:
             )
         self.path = folder / LEDGER
         try:
-            self._database = _opened(self.path)
+            self._database = _open(self.path)
         except (OSError, sqlite3.Error) as error:
             raise LedgerError(f"{self.path} cannot be opened: {error}") from error
 
@@ -281,7 +281,7 @@ def entries(folder: Path) -> list[LedgerEntry]:
         return ledger.given()
 
 
-def _opened(path: Path) -> sqlite3.Connection:
+def _open(path: Path) -> sqlite3.Connection:
     """Connect to a ledger; a new one is readable by its owner alone."""
     new = not path.exists()
     if not (new or os.access(path.parent, os.W_OK)):

@@ -38,7 +38,7 @@ def bring_folder(address: str, cache: Path) -> BroughtFolder:
     """
     parent, _, name = address.rpartition("/")
     durable.make_folder(cache)
-    with _locked(cache / FETCHING), ExitStack() as undone:
+    with _lock(cache / FETCHING), ExitStack() as undone:
         lock = undone.enter_context(_lock_file(cache / name))
         fcntl.flock(lock, fcntl.LOCK_SH)
         if not (cache / name).is_dir():
@@ -61,7 +61,7 @@ def _remove_unheld(cache: Path) -> None:
 
 
 @contextmanager
-def _locked(path: Path) -> Generator[None]:
+def _lock(path: Path) -> Generator[None]:
     with _lock_file(path) as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         yield

@@ -84,7 +84,7 @@ class Bucket:
             with files.open_output_stream(f"{self._root}/{name}", compression=None) as stream:
                 stream.write(data)
 
-        self._published(name, len(data), upload)
+        self._publish(name, len(data), upload)
 
     def put_file(self, name: str, path: Path) -> None:
         """Publish a file as an object, without holding it in memory."""
@@ -93,7 +93,7 @@ class Bucket:
         def upload() -> None:
             pafs.copy_files(str(path), target, LOCAL, self._files(), chunk_size=BLOCK)
 
-        self._published(name, path.stat().st_size, upload)
+        self._publish(name, path.stat().st_size, upload)
 
     def read(self, name: str) -> bytes:
         """Return an object's bytes.
@@ -106,7 +106,7 @@ class Bucket:
             with self._files().open_input_file(f"{self._root}/{name}") as file:
                 return file.read()
 
-        return self._asked(name, read)
+        return self._retry(name, read)
 
     def sha256(self, name: str) -> str:
         """Return the SHA-256 (hex) of an object's bytes, fetched in blocks."""
@@ -116,7 +116,7 @@ class Bucket:
             with self._files().open_input_stream(place, None, BLOCK) as stream:
                 return hashlib.file_digest(stream, "sha256").hexdigest()
 
-        return self._asked(name, hashed)
+        return self._retry(name, hashed)
 
     def place(self, name: str) -> tuple[pafs.FileSystem, str]:
         """Return file system and path for pyarrow to read an object, with retries."""
@@ -130,7 +130,7 @@ class Bucket:
         def fetch() -> None:
             pafs.copy_files(source, str(path), self._files(), LOCAL, chunk_size=BLOCK)
 
-        self._asked(name, fetch)
+        self._retry(name, fetch)
 
     def sizes(self, below: str) -> dict[str, int]:
         """Return the size of each object below `below`, a whole name or a folder; {} if none."""
@@ -155,7 +155,7 @@ class Bucket:
                 if info.is_file and not info.path.endswith("/")
             }
 
-        return self._asked(below, look)
+        return self._retry(below, look)
 
     def folders(self, below: str) -> list[str]:
         """Return the names of the entries directly below a folder."""
@@ -165,7 +165,7 @@ class Bucket:
             selector = pafs.FileSelector(place, allow_not_found=True)
             return sorted({info.base_name for info in self._files().get_file_info(selector)} - {""})
 
-        return self._asked(below, look)
+        return self._retry(below, look)
 
     def copy(self, name: str, target: str) -> None:
         """Copy an object below the prefix, of any size."""
@@ -175,14 +175,14 @@ class Bucket:
             pafs.copy_files(source, f"{self._root}/{target}", files, files)
 
         with _step("copy"):
-            self._asked(name, copy)
+            self._retry(name, copy)
 
     def delete(self, name: str) -> None:
         """Remove an object, if it is there."""
         with _step("delete"):
-            self._asked(name, lambda: self._delete(name))
+            self._retry(name, lambda: self._delete(name))
 
-    def _published(self, name: str, size: int, upload: Callable[[], None]) -> None:
+    def _publish(self, name: str, size: int, upload: Callable[[], None]) -> None:
         """Upload and check the size, as one step that is retried as a whole."""
 
         def publish() -> None:
@@ -194,7 +194,7 @@ class Bucket:
                 )
 
         with _step("put"):
-            self._asked(name, publish)
+            self._retry(name, publish)
 
     def _delete(self, name: str) -> None:
         try:
@@ -202,11 +202,11 @@ class Bucket:
         except FileNotFoundError:
             return
 
-    def _asked(self, name: str, action: Callable[[], T]) -> T:
+    def _retry(self, name: str, action: Callable[[], T]) -> T:
         """Run `action` with retries; a failure is raised as one sentence."""
 
         def ask() -> T:
-            with _explained(self.at(name)):
+            with _explain_failures(self.at(name)):
                 try:
                     return action()
                 except FileNotFoundError:
@@ -268,7 +268,7 @@ def _step(name: str) -> Generator[None]:
 
 
 @contextmanager
-def _explained(address: str) -> Generator[None]:
+def _explain_failures(address: str) -> Generator[None]:
     """Distinguish passing from lasting failures; errors not from S3 pass unchanged."""
     try:
         yield

@@ -25,7 +25,7 @@ from .journal_file import extended_code
 from .journal_reader import JournalError, StageId
 from .keys import Json
 from .schemas import TABLES, RowsByType, to_table
-from .sealing import EncodedRows, encoded
+from .sealing import EncodedRows, encode_tables
 from .stage_files import ROWS as FILE_ROWS
 from .stage_files import SIZE as FILE_SIZE
 from .stage_files import seal_stage
@@ -207,7 +207,7 @@ class Committer:
             self._failure = failure
 
     def _commit(self, units: Sequence[Finished]) -> None:
-        results = done(units)
+        results = encode_units(units)
         reach("lake.commit.before")
         for stage, (rows, size) in self._journal.commit(results).items():
             before = self._unsealed.get(stage, (0, 0))
@@ -232,10 +232,10 @@ class Committer:
             self._failure = failure
 
 
-def done(units: Sequence[Finished]) -> list[Done]:
+def encode_units(units: Sequence[Finished]) -> list[Done]:
     """Encode the rows of finished units."""
     named = [(f.unit, kind, rows) for f in units for kind, rows in f.tables.items()]
-    rows = encoded(to_table(kind, rows) for _, kind, rows in named)
+    rows = encode_tables(to_table(kind, rows) for _, kind, rows in named)
     parts: dict[str, dict[str, EncodedRows]] = {f.unit: {} for f in units}
     for (unit, kind, _), part in zip(named, rows, strict=True):
         parts[unit][TABLES[kind]] = part

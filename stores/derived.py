@@ -96,7 +96,7 @@ class Derived:
             DamagedError: if it was altered.
         """
         path = self.path(table)
-        with _told(self.folder):
+        with _add_remedy(self.folder):
             return scan([on_disk(path, self.hashes[path.name])])
 
     def check(self) -> None:
@@ -105,7 +105,7 @@ class Derived:
         Raises:
             DamagedError: naming the first file that is altered.
         """
-        with _told(self.folder):
+        with _add_remedy(self.folder):
             check_folder(self.folder, file_sha256(self.folder / MANIFEST))
 
 
@@ -128,7 +128,7 @@ def open_derived(run: Path, name: str) -> Derived:
         known = ", ".join(names) or "none; `lpfloop rebuild-pairs` makes one"
         raise DerivedError(f"derived table {name!r} is not in run {run.name}; it has {known}")
     folder = run / DERIVED / name
-    with _told(folder):
+    with _add_remedy(folder):
         hashes = _hashes(folder)
         lineage = read_file(folder / LINEAGE)
         if hashlib.sha256(lineage).hexdigest() != hashes[LINEAGE]:
@@ -153,7 +153,7 @@ def _hashes(folder: Path) -> dict[str, str]:
 
 
 @contextmanager
-def _told(folder: Path) -> Generator[None]:
+def _add_remedy(folder: Path) -> Generator[None]:
     """Add a remedy to the message on damage: nothing else depends on a derived table."""
     try:
         yield

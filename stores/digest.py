@@ -20,7 +20,7 @@ import pyarrow as pa
 from .journal_reader import Reader
 from .keys import canonical_json, digest
 from .side_evals import measured_beside
-from .stage_files import committed
+from .stage_files import read_committed
 
 MODULUS = 1 << 256
 AT_ONCE = 8192
@@ -50,7 +50,7 @@ def beside_digests(folder: Path) -> dict[str, str]:
 def _digest(journal: Reader, benchmark: str | None) -> str:
     """Return the digest of a benchmark measured outside the loop, or of the loop."""
     sums, counts = Counter[str](), Counter[str]()
-    for table, rows in committed(journal, stages=lambda s: measured_beside(s) == benchmark):
+    for table, rows in read_committed(journal, stages=lambda s: measured_beside(s) == benchmark):
         if not len(rows):
             continue  # an empty table counts like an absent one
         for text in canonical_rows(rows):

@@ -1,7 +1,7 @@
 """Named places at which a test makes this process fail: killed, stopped, out of disk space.
 
 Each durable operation and each boundary of a stage calls `reach` with its name. Nothing happens
-there unless a test has armed the name: by `armed`, or in a child process by the environment
+there unless a test has armed the name: by `arm`, or in a child process by the environment
 variable: `LPFLOOP_FAILPOINT="part.rename.before#2:kill,part.sync.before:enospc"` means SIGKILL at
 the second renaming of a part, and no space at each sync of one.
 """
@@ -52,7 +52,7 @@ _rehearsing = 0
 
 
 @contextmanager
-def silenced() -> Generator[None]:
+def ignore_failpoints() -> Generator[None]:
     """Ignore failpoints in the block, in all threads, because it is a rehearsal."""
     global _rehearsing  # noqa: PLW0603 -- as the hooks, it is the process's
     _rehearsing += 1
@@ -77,29 +77,29 @@ def reach(name: str) -> None:
 
 
 @contextmanager
-def armed(actions: Mapping[str, str | Action]) -> Generator[None]:
+def arm(actions: Mapping[str, str | Action]) -> Generator[None]:
     """Make this process fail in the block: at `NAME` each time, at `NAME#NTH` once.
 
     An action is `kill`, `stop`, `enospc`, `edquot`, `eio`, or a function of the failpoint's name.
     """
-    with _hooked([_trap(place, action) for place, action in actions.items()]):
+    with _hook([_trap(place, action) for place, action in actions.items()]):
         yield
 
 
 @contextmanager
-def observed() -> Generator[list[str]]:
+def record_names() -> Generator[list[str]]:
     """Yield a list that collects the names this process reaches, in order."""
     names = list[str]()
 
     def hook(name: str) -> None:
         names.append(name)
 
-    with _hooked([hook]):
+    with _hook([hook]):
         yield names
 
 
 @contextmanager
-def _hooked(hooks: Sequence[Hook]) -> Generator[None]:
+def _hook(hooks: Sequence[Hook]) -> Generator[None]:
     with _lock:
         _hooks.extend(hooks)
     try:

@@ -21,7 +21,7 @@ from .lock import unread
 from .objects import Objects, objects_of
 from .run_lease import FEW
 from .sealed import size_of
-from .stage_files import MODELS, remedied, trained
+from .stage_files import MODELS, add_remedy, read_trained
 
 UNCOMMITTED = "no unit refers to it"
 
@@ -51,7 +51,7 @@ def garbage(journal: Reader, *, keep: int | None = None) -> list[Garbage]:
     """
     if keep is not None and keep < 1:
         raise ValueError("at least one checkpoint must be kept: the newest is the policy")
-    return [*_unreferenced(journal), *([] if keep is None else _old(journal, keep))]
+    return [*_unreferenced_folders(journal), *([] if keep is None else _old(journal, keep))]
 
 
 def collect(journal: Journal, found: Sequence[Garbage]) -> list[Garbage]:
@@ -82,7 +82,7 @@ def collect(journal: Journal, found: Sequence[Garbage]) -> list[Garbage]:
     return gone
 
 
-def published(journal: Reader) -> list[str]:
+def published_policies(journal: Reader) -> list[str]:
     """Return the ids of the policies M_t that were trained here, oldest first."""
     return [
         row["checkpoint_id"] for row in _models(journal, CHECKPOINTS) if row.get("at_step") is None
@@ -91,7 +91,7 @@ def published(journal: Reader) -> list[str]:
 
 def on_the_way(journal: Reader) -> list[str]:
     """Return the ids of intermediate policies that did not become an M_t, oldest first."""
-    kept = set(published(journal))
+    kept = set(published_policies(journal))
     ids = [row["checkpoint_id"] for row in _models(journal, CHECKPOINTS)]
     return [name for name in dict.fromkeys(ids) if name not in kept]
 
@@ -100,12 +100,12 @@ def _models(journal: Reader, table: str) -> list[dict[str, Any]]:
     """Return the rows of the models of a table that were trained here, oldest first."""
     rows = list[dict[str, Any]]()
     for part in journal.parts(table=table):
-        with remedied(journal.folder):
-            rows += trained(journal, part).to_dicts()
+        with add_remedy(journal.folder):
+            rows += read_trained(journal, part).to_dicts()
     return rows
 
 
-def _unreferenced(journal: Reader) -> Iterator[Garbage]:
+def _unreferenced_folders(journal: Reader) -> Iterator[Garbage]:
     folder = journal.folder
     files = {f.path(folder) for f in journal.files() if f.sealed}
     objects = objects_of(folder)
@@ -130,8 +130,8 @@ def _unreferenced(journal: Reader) -> Iterator[Garbage]:
 
 def _old(journal: Reader, keep: int) -> Iterator[Garbage]:
     # Includes weights that a killed collection recorded as removed, but did not remove.
-    needed = _needed(journal)
-    reasons = dict.fromkeys(published(journal)[:-keep], f"older than the newest {keep}")
+    needed = _needed_checkpoints(journal)
+    reasons = dict.fromkeys(published_policies(journal)[:-keep], f"older than the newest {keep}")
     reasons |= dict.fromkeys(on_the_way(journal), "published on the way, and not chosen")
     for name, reason in reasons.items():
         if name in needed:
@@ -142,7 +142,7 @@ def _old(journal: Reader, keep: int) -> Iterator[Garbage]:
             yield Garbage(path=path, size=size, reason=reason, checkpoint=True)
 
 
-def _needed(journal: Reader) -> set[str]:
+def _needed_checkpoints(journal: Reader) -> set[str]:
     """Return the checkpoints that the last verdict names: the best, and the next start."""
     with closing(RunReader(journal.folder)) as run:
         last = run.scan("standings").sort("iteration").tail(1).collect()

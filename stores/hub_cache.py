@@ -96,7 +96,7 @@ def not_cached(name: HubName) -> str:
     here, option = "no such folder here, and ", ""
     if name.kind == "dataset":
         here, option = "", "--repo-type dataset "
-    others = _cached(name.kind)
+    others = _cached_names(name.kind)
     there = f"it holds {', '.join(others[:8])}" if others else f"it holds no {name.noun}s"
     return (
         f"{name.written}: {here}no such {name.noun} in the hub's cache {cache_folder()} ({there}); "
@@ -108,7 +108,7 @@ def _repository(name: HubName) -> Path:
     return cache_folder() / f"{name.kind}s--{name.repo.replace('/', '--')}"
 
 
-def _cached(kind: HubKind) -> list[str]:
+def _cached_names(kind: HubKind) -> list[str]:
     """Return the names of the cached repositories of a kind."""
     prefix = f"{kind}s--"
     folders = sorted(cache_folder().glob(f"{prefix}*/snapshots"))

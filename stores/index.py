@@ -96,7 +96,7 @@ class Index:
         self.folder = folder
         _check_format(folder)
         with _readable(folder):
-            self._db = _connected(folder)
+            self._db = _connect(folder)
 
     def indexed(self) -> frozenset[str]:
         """Return the keys of the parts that are indexed."""
@@ -116,7 +116,7 @@ class Index:
             IndexUnusableError: if the index is damaged.
         """
         with _readable(self.folder):
-            found = _ranked(self._db.open_table(question.table), question)
+            found = _rank(self._db.open_table(question.table), question)
         return found.drop("part")
 
 
@@ -208,7 +208,7 @@ def _need_lancedb() -> None:
         raise IndexUnusableError(f"searching needs LanceDB: {pip_install('lancedb')}")
 
 
-def _connected(folder: Path) -> Any:
+def _connect(folder: Path) -> Any:
     _need_lancedb()
     import lancedb
 
@@ -248,7 +248,7 @@ def _create(folder: Path) -> None:
     """Make an empty index, removing first what a killed process left."""
     if (folder / TABLES).exists():
         remove(folder / TABLES)
-    db = _connected(folder)
+    db = _connect(folder)
     for name in SEARCHED:
         db.create_table(name, schema=ROW)
     db.create_table(PARTS, schema=_PART)
@@ -275,7 +275,7 @@ def _finish(table: Any) -> None:
     table.optimize(cleanup_older_than=KEPT)
 
 
-def _ranked(table: Any, question: IndexQuery) -> pl.DataFrame:
+def _rank(table: Any, question: IndexQuery) -> pl.DataFrame:
     """Return the rows of a table that answer a question best, with their scores."""
     query = table.search(_full_text(question), query_type="fts")
     if condition := _condition(question):

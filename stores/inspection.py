@@ -14,10 +14,10 @@ from pathlib import Path
 from .canaries import altered_canaries
 from .journal import Journal
 from .journal_reader import FILES, Part, Reader, file_path
-from .lake import collected, lose
+from .lake import lose, removed_checkpoints
 from .objects import Objects, objects_of
 from .sealed import MANIFEST, DamagedError
-from .stage_files import MODELS, trained
+from .stage_files import MODELS, read_trained
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,7 +46,7 @@ def repair(journal: Journal) -> list[Damage]:
 
 
 def _damages(journal: Reader, *, deep: bool) -> Iterator[Damage]:
-    gone, objects, parts = collected(journal), objects_of(journal.folder), journal.parts()
+    gone, objects, parts = removed_checkpoints(journal), objects_of(journal.folder), journal.parts()
     faults = _file_faults(journal, objects, parts, deep=deep)
     for part in parts:
         path = part.file and file_path(journal.folder, part.table, part.file)
@@ -54,7 +54,7 @@ def _damages(journal: Reader, *, deep: bool) -> Iterator[Damage]:
         if path and reason is not None:
             yield _damage(part, path, reason)
         elif part.table in MODELS:
-            for place in trained(journal, part)["path"]:
+            for place in read_trained(journal, part)["path"]:
                 folder = journal.folder / place
                 reason = None if place in gone else _folder_fault(objects, folder, deep=deep)
                 if reason is not None:
@@ -90,7 +90,7 @@ def _file_faults(
     if deep:
         whole = [path for path in sizes if path not in faults]
         with ThreadPoolExecutor(objects.at_once) as pool:
-            said = pool.map(lambda path: _said(lambda: objects.check_part(path)), whole)
+            said = pool.map(lambda path: _failure_of(lambda: objects.check_part(path)), whole)
             faults |= {path: fault for path, fault in zip(whole, said, strict=True) if fault}
     return faults
 
@@ -104,10 +104,10 @@ def _size_fault(objects: Objects, path: Path, found: int | None, size: int) -> s
 def _folder_fault(objects: Objects, folder: Path, *, deep: bool) -> str | None:
     if folder / MANIFEST not in objects.sizes(folder):
         return f"{objects.at(folder)} is missing or has no {MANIFEST}"
-    return _said(lambda: objects.check_folder(folder)) if deep else None
+    return _failure_of(lambda: objects.check_folder(folder)) if deep else None
 
 
-def _said(check: Callable[[], None]) -> str | None:
+def _failure_of(check: Callable[[], None]) -> str | None:
     """Return the message with which a check fails, or None."""
     try:
         check()

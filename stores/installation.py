@@ -21,7 +21,7 @@ def canonical(name: str) -> str:
     return re.sub(r"[-_.]+", "-", name).lower()
 
 
-def locked() -> dict[str, str]:
+def locked_versions() -> dict[str, str]:
     """Return the lock's versions by distribution; empty if the lock file is not installed."""
     if not LOCK.is_file():
         return {}
@@ -46,7 +46,7 @@ def pip_install(*names: str) -> str:
 
     It names this Python if `pip` in the shell would be missing or another environment's.
     """
-    return f"{_pip()} install {' '.join(_quoted(requirement(name)) for name in names)}"
+    return f"{_pip()} install {' '.join(_quote(requirement(name)) for name in names)}"
 
 
 def install_command(name: str, *, on_gpu: bool) -> str:
@@ -58,7 +58,7 @@ def install_command(name: str, *, on_gpu: bool) -> str:
         return pip_install(name)
     if (ROOT / "Makefile").is_file():
         return "make setup"
-    torch = locked().get("torch")
+    torch = locked_versions().get("torch")
     return f"{_pip()} install torch=={torch} && {_pip()} install --no-deps -r {LOCK}"
 
 
@@ -105,8 +105,8 @@ def _name(text: str) -> str:
 def _pip() -> str:
     found = shutil.which("pip")
     beside = found is not None and Path(found).parent == Path(sys.executable).parent
-    return "pip" if beside else f"{_quoted(sys.executable)} -m pip"
+    return "pip" if beside else f"{_quote(sys.executable)} -m pip"
 
 
-def _quoted(text: str) -> str:
+def _quote(text: str) -> str:
     return shlex.quote(text)

@@ -395,7 +395,7 @@ class Journal(Reader):
             changed = self._db.execute(
                 "UPDATE units SET done = 1, telemetry = ?, served = ? WHERE key = ? AND NOT done"
                 " RETURNING number, iteration, stage",
-                (json.dumps(dict(result.telemetry)), _listed(result.served), result.unit),
+                (json.dumps(dict(result.telemetry)), _list_reports(result.served), result.unit),
             ).fetchall()
             for number, *stage in changed:
                 done.setdefault(tuple(stage), []).append(result)
@@ -428,7 +428,7 @@ class Journal(Reader):
         )
         totals: dict[str, float] = json.loads(text)
         for result in done:
-            totals = _added(totals, result.telemetry)
+            totals = _add_totals(totals, result.telemetry)
         self._db.execute(
             "UPDATE stages SET done = done + ?, totals = ? WHERE iteration = ? AND stage = ?",
             (len(done), json.dumps(totals), iteration, stage),
@@ -470,12 +470,12 @@ class Journal(Reader):
                 (iteration, stage),
             )
             self._commit_all([result])
-            whole = _added(json.loads(telemetry), result.telemetry)
+            whole = _add_totals(json.loads(telemetry), result.telemetry)
             self._db.execute(
                 "UPDATE units SET telemetry = ?, served = ? WHERE key = ?",
                 (
                     json.dumps(whole),
-                    _listed([*json.loads(served or "[]"), *result.served]),
+                    _list_reports([*json.loads(served or "[]"), *result.served]),
                     result.unit,
                 ),
             )
@@ -674,13 +674,13 @@ class Journal(Reader):
         return forgotten
 
 
-def _listed(served: Sequence[Mapping[str, Json]]) -> str | None:
+def _list_reports(served: Sequence[Mapping[str, Json]]) -> str | None:
     """Return the reports of endpoints in the journal's form: each once, in a fixed order."""
     return (
         f"[{','.join(sorted({canonical_json(dict(said)) for said in served}))}]" if served else None
     )
 
 
-def _added(totals: Mapping[str, float], telemetry: Mapping[str, float]) -> dict[str, float]:
+def _add_totals(totals: Mapping[str, float], telemetry: Mapping[str, float]) -> dict[str, float]:
     names = {**totals, **telemetry}
     return {name: totals.get(name, 0) + telemetry.get(name, 0) for name in names}

@@ -41,7 +41,7 @@ def back_up(journal: Journal) -> None:
     before = _backups(journal.folder)
     with journal_copy(journal.folder) as copy:
         name = file_sha256(copy)
-        if not before or _named(before[-1]) != name:
+        if not before or _name_of(before[-1]) != name:
             number = int(before[-1].name.partition("-")[0]) + 1 if before else 1
             publish_file(copy, folder / f"{number:08}-{name}.sqlite")
             for old in before[: 1 - KEPT]:
@@ -65,7 +65,7 @@ def mend(folder: Path) -> str | None:
         with unread(folder) as free:
             if not free:
                 raise LockedError(f"run {folder.name} is being read by another process") from error
-            told = _cut(folder) or _restored(folder)
+            told = _cut(folder) or _restore(folder)
         if told is None:
             raise DamagedJournalError(
                 f"{error}, but no backup of it is whole: start another run with --run NAME"
@@ -92,9 +92,9 @@ def _cut(folder: Path) -> str | None:
     return "its log is cut at the damaged place: what was committed after that is pending again"
 
 
-def _restored(folder: Path) -> str | None:
+def _restore(folder: Path) -> str | None:
     """Replace the journal by the newest intact backup."""
-    whole = (path for path in reversed(_backups(folder)) if file_sha256(path) == _named(path))
+    whole = (path for path in reversed(_backups(folder)) if file_sha256(path) == _name_of(path))
     backup = next(whole, None)
     if backup is None:
         return None
@@ -123,5 +123,5 @@ def _backups(folder: Path) -> list[Path]:
     return sorted((folder / BACKUPS).glob("*-*.sqlite"))
 
 
-def _named(path: Path) -> str:
+def _name_of(path: Path) -> str:
     return path.stem.partition("-")[2]

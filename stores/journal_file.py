@@ -171,7 +171,7 @@ class CommitCount:
 
     def write(self, count: int) -> None:
         """Replace the count."""
-        os.pwrite(self._handle, _counted(count), 0)
+        os.pwrite(self._handle, _encode_count(count), 0)
 
     def close(self) -> None:
         """Close the file."""
@@ -185,10 +185,10 @@ class CommitCount:
         except FileNotFoundError:
             return 0
         digits = data[:20]
-        return int(digits) if digits.isdigit() and data == _counted(int(digits)) else 0
+        return int(digits) if digits.isdigit() and data == _encode_count(int(digits)) else 0
 
 
-def _counted(count: int) -> bytes:
+def _encode_count(count: int) -> bytes:
     digits = b"%020d" % count
     return digits + hashlib.sha256(digits).hexdigest().encode()
 
@@ -217,7 +217,7 @@ def open_journal(folder: Path, *, writable: bool = False, counted: bool = True) 
     # Read first: another process may commit meanwhile.
     commits = CommitCount.read(folder) if counted else 0
     with damage_named(folder):
-        opened = _opened(folder, writable=writable)
+        opened = _open(folder, writable=writable)
         try:
             _check(folder, opened.database, commits)
         except BaseException:
@@ -314,7 +314,7 @@ def damage(folder: Path, name: str, what: str) -> str:
     return f"{folder / name} is damaged ({what}): {mend}"
 
 
-def _opened(folder: Path, *, writable: bool) -> Opened:
+def _open(folder: Path, *, writable: bool) -> Opened:
     if writable:
         return Opened(database=_connection(folder / JOURNAL, apsw.SQLITE_OPEN_READWRITE))
     database = _connection(folder / JOURNAL, apsw.SQLITE_OPEN_READONLY)

@@ -111,13 +111,13 @@ class Snapshots:
         with self._turn:
             if self._last is None or self._revision != revision:
                 self._headship.check()
-                self._last, self._revision = self._uploaded(), revision
+                self._last, self._revision = self._upload(), revision
                 self._note(self._last)
             self._headship.check()
             if ending:
                 self._note(replace(self._last, whole=True))
 
-    def _uploaded(self) -> LastSnapshot:
+    def _upload(self) -> LastSnapshot:
         began, at = time.monotonic(), time.time()
         bucket = self._headship.bucket
         reach("snapshot.before")
@@ -268,7 +268,7 @@ def fetch(bucket: Bucket, snapshot: Snapshot, path: Path) -> bool:
             return False
         if file_sha256(draft) != snapshot.sha256:
             return False
-        write_file(path, _decompressed(draft))
+        write_file(path, _decompress(draft))
     return True
 
 
@@ -282,7 +282,7 @@ def _compress(source: Path, path: Path) -> None:
             stream.write(block)
 
 
-def _decompressed(path: Path) -> Iterator[bytes]:
+def _decompress(path: Path) -> Iterator[bytes]:
     with pa.CompressedInputStream(pa.OSFile(str(path)), CODEC) as stream:
         while block := stream.read(BLOCK):
             yield block

@@ -19,7 +19,7 @@ import pyarrow as pa
 
 from .address import run_argument
 from .canaries import CANARIES, require_canaries
-from .committer import Committer, Finished, done, if_there_is_room, when_there_is_room
+from .committer import Committer, Finished, encode_units, if_there_is_room, when_there_is_room
 from .durable import make_folder, sweep, write_file
 from .failpoints import reach
 from .journal import FencedError, Journal, KeptSlice
@@ -39,7 +39,7 @@ from .keys import Json
 from .objects import objects_of
 from .schemas import TABLES, ArrowTable, R, Row, RowsByType, from_table
 from .sealed import DamagedError
-from .sealing import encoded
+from .sealing import encode_tables
 from .stage_files import MODELS, REMEDY, UnitRows, holding, scan, scan_parts
 from .table_rows import TableRows
 from .verified import ALL, Some
@@ -164,7 +164,7 @@ class RunWriter:
         self._units = UnitRows(journal)
         self._objects = objects_of(self.folder)
         self.on_settled: Callable[[Sequence[str]], None] = lambda _: None
-        self._committer = Committer(journal, self._settled)
+        self._committer = Committer(journal, self._settle)
         self.keeper = SnapshotKeeper(journal)
 
     def commit(
@@ -192,7 +192,7 @@ class RunWriter:
         Raises:
             JournalError: if the unit is not done.
         """
-        (rows,) = done([result])
+        (rows,) = encode_units([result])
         return self.when_there_is_room(lambda: self.journal.amend(unit, rows, why))
 
     def give_up(self) -> None:
@@ -237,7 +237,7 @@ class RunWriter:
             JournalError: if the unit has not committed rows of that kind.
             OwedAgainError: if they are missing or altered: the unit is pending again.
         """
-        (rows,) = encoded([self._read(unit, TABLES[row_type])])
+        (rows,) = encode_tables([self._read(unit, TABLES[row_type])])
         path = self.folder / "work" / "unpacked" / f"{rows.sha256}.parquet"
 
         def write() -> None:
@@ -258,10 +258,10 @@ class RunWriter:
             JournalError: if its weights were removed by `lpfloop lake gc`.
         """
         folder = self.folder / table / name
-        if f"{table}/{name}" in collected(self.journal):
+        if f"{table}/{name}" in removed_checkpoints(self.journal):
             raise JournalError(f"the weights of {folder} were removed by `lpfloop lake gc --keep`")
         try:
-            fetched = self.when_there_is_room(lambda: self._fetched(folder))
+            fetched = self.when_there_is_room(lambda: self._fetch_model(folder))
         except DamagedError as error:
             raise self._lost(self._trained(table, name), folder, error) from error
         require_canaries(self.journal, name)
@@ -303,10 +303,10 @@ class RunWriter:
     def _back_up(self) -> None:
         if_there_is_room(lambda: back_up(self.journal))
 
-    def _settled(self, units: Sequence[str]) -> None:
+    def _settle(self, units: Sequence[str]) -> None:
         self.on_settled(units)
 
-    def _fetched(self, model: Path) -> Path:
+    def _fetch_model(self, model: Path) -> Path:
         """Return a model's local folder; its canaries are fetched, too."""
         for path in self._objects.files(self.folder / CANARIES / model.name):
             if not path.exists():
@@ -355,6 +355,6 @@ def lose(journal: Journal, unit: str, path: Path, reason: str) -> OwedAgainError
     return OwedAgainError(f"{reason}; unit {unit} is pending again")
 
 
-def collected(journal: Reader) -> frozenset[str]:
+def removed_checkpoints(journal: Reader) -> frozenset[str]:
     """Return the places of checkpoints whose weights were removed (`lpfloop lake gc`)."""
     return frozenset(str(place) for place in journal.events(COLLECTED))

@@ -82,7 +82,7 @@ class Objects:
             DamagedError: if the file is missing or altered.
         """
         if self.sha256(path) != path.stem:
-            raise DamagedError(sealed.altered(self.at(path)))
+            raise DamagedError(sealed.altered_message(self.at(path)))
 
     def sha256(self, path: Path) -> str:
         """Hash a published file.

@@ -21,8 +21,8 @@ import pyarrow.parquet as pq
 
 from .durable import TEMPORARY, sync_folder
 from .sealed import check_folder
-from .spreadsheet_cells import guarded
-from .targets import MARK, TargetError, file_target, folder_target, marked, require_replaceable
+from .spreadsheet_cells import guard_cell
+from .targets import MARK, TargetError, file_target, folder_target, mark_of, require_replaceable
 
 Record = Mapping[str, Any]
 ROW_GROUP = 20_000
@@ -99,7 +99,7 @@ def _as_sentence(target: Path, done: str) -> Generator[None]:
 def _seal(draft: Path) -> None:
     """Write the mark of a draft, and make all of it durable and private."""
     files = [path.relative_to(draft).as_posix() for path in draft.rglob("*") if path.is_file()]
-    put_text(draft / MARK, marked(files))
+    put_text(draft / MARK, mark_of(files))
     for path in draft.rglob("*"):
         path.chmod(PRIVATE_FOLDER if path.is_dir() else PRIVATE_FILE)
         if path.is_file():
@@ -221,6 +221,6 @@ def _cell(value: object) -> object:
         case list() | dict():
             return json.dumps(value, ensure_ascii=False)
         case str():
-            return guarded(value)
+            return guard_cell(value)
         case _:
             return value

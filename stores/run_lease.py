@@ -106,7 +106,7 @@ class RunLease:
         following = f"{HEADS}/{self.head.epoch + 1:08}.json"
         if object_age_s(self.bucket.url, following) is None:
             return
-        raise _adopted(self.bucket, newest_head(self.bucket), "this head stops")
+        raise _adopted_error(self.bucket, newest_head(self.bucket), "this head stops")
 
     def remove(self, names: Sequence[str]) -> None:
         """Remove objects that were listed before, as long as this head's epoch is the newest.
@@ -190,7 +190,7 @@ def take_headship(folder: Path) -> RunLease | None:
     bucket = run_bucket(url, folder)
     newest = newest_head(bucket)
     if newest is not None and not is_own(folder, newest):
-        raise _adopted(bucket, newest, "this machine no longer owns it")
+        raise _adopted_error(bucket, newest, "this machine no longer owns it")
     return take_epoch(folder, bucket, newest)
 
 
@@ -210,7 +210,7 @@ def take_epoch(folder: Path, bucket: Bucket, newest: Head | None) -> RunLease:
     if not create_object(bucket.url, head.name, head.as_bytes()):
         found = newest_head(bucket)
         if found is None or found.token != head.token:
-            raise _adopted(bucket, found, "this machine came second")
+            raise _adopted_error(bucket, found, "this machine came second")
     elif create_object(bucket.url, head.name, b"{}"):
         bucket.put(head.name, head.as_bytes())
         raise BucketError(
@@ -254,7 +254,7 @@ def sign_of_life_s(bucket: Bucket, head: Head) -> float | None:
     return None if beat["ended"] else age
 
 
-def _adopted(bucket: Bucket, head: Head | None, what: str) -> AdoptedError:
+def _adopted_error(bucket: Bucket, head: Head | None, what: str) -> AdoptedError:
     run = bucket.url.rpartition("/")[2]
     who = "another machine" if head is None else head.told()
     return AdoptedError(f"run {run} was adopted by {who}; {what}")

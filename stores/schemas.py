@@ -183,7 +183,7 @@ def to_table(row_type: type[Row], rows: Batch) -> pa.Table:
 
 def from_table(row_type: type[R], table: pa.Table) -> list[R]:
     """Return the rows of a table written by `to_table`."""
-    return [row_type(**_revived(row)) for row in table.to_pylist()]
+    return [row_type(**_revive_row(row)) for row in table.to_pylist()]
 
 
 def _conforming(table: pa.Table, schema: pa.Schema) -> pa.Table:
@@ -210,7 +210,7 @@ def _column(rows: Sequence[Row], field: pa.Field) -> pa.Array:
     )
 
 
-def _revived(row: Mapping[str, Any]) -> dict[str, Any]:
+def _revive_row(row: Mapping[str, Any]) -> dict[str, Any]:
     return {name: _revive(name, value) for name, value in row.items()}
 
 

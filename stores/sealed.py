@@ -46,11 +46,11 @@ def parsed_part(data: bytes, place: Path | str, sha256: str) -> pa.Table:
         DamagedError: if their hash differs.
     """
     if hashlib.sha256(data).hexdigest() != sha256:
-        raise DamagedError(altered(place))
+        raise DamagedError(altered_message(place))
     return pq.ParquetFile(pa.BufferReader(data)).read(use_threads=False)
 
 
-def altered(place: Path | str) -> str:
+def altered_message(place: Path | str) -> str:
     """Return the message on a sealed part whose bytes changed."""
     return f"{place} was altered: its bytes do not match the hash in its name"
 
@@ -139,7 +139,7 @@ def known_sha256(path: Path, alive: Callable[[], object] = lambda: None) -> str:
         found = _known.get(before)
         if found is None:
             with path.open("rb", buffering=0) as file:
-                found = _hashed(file, alive)
+                found = _hash_file(file, alive)
             if _look(path) == before and time.time_ns() - before[-1] > SETTLED_NS:
                 _known[before] = found
     except OSError as error:
@@ -162,7 +162,7 @@ def _look(path: Path) -> tuple[int, ...]:
     return told.st_dev, told.st_ino, told.st_size, told.st_mtime_ns, told.st_ctime_ns
 
 
-def _hashed(file: FileIO, alive: Callable[[], object]) -> str:
+def _hash_file(file: FileIO, alive: Callable[[], object]) -> str:
     found, block = hashlib.sha256(), bytearray(BLOCK)
     while size := file.readinto(block):
         found.update(memoryview(block)[:size])

@@ -41,10 +41,10 @@ def encode(table: pa.Table, *, rows_a_group: int | None = None) -> EncodedRows:
     pq.write_table(  # noqa: TID251 -- into memory
         table, sink, row_group_size=rows_a_group, compression="zstd", write_page_checksum=True
     )
-    return _hashed(table, sink.getvalue().to_pybytes())
+    return _hash_rows(table, sink.getvalue().to_pybytes())
 
 
-def encoded(tables: Iterable[pa.Table]) -> list[EncodedRows]:
+def encode_tables(tables: Iterable[pa.Table]) -> list[EncodedRows]:
     """Encode tables, some at the same time."""
     with ThreadPoolExecutor(AT_ONCE) as pool:
         return list(pool.map(encode, tables))
@@ -55,7 +55,7 @@ def encoded_stage(table: pa.Table) -> EncodedRows:
     if "prompt_id" not in table.column_names:
         return encode(table)
     data = memoryview(encode(table, rows_a_group=ROWS_A_GROUP).data)
-    return _hashed(table, with_hashes(data, table["prompt_id"].to_pylist()))
+    return _hash_rows(table, with_hashes(data, table["prompt_id"].to_pylist()))
 
 
 def write_parts(parts: Iterable[tuple[Path, pa.Table]]) -> list[HashedFile]:
@@ -77,5 +77,5 @@ def _write(folder: Path, table: pa.Table) -> HashedFile:
     return rows.file
 
 
-def _hashed(table: pa.Table, data: bytes) -> EncodedRows:
+def _hash_rows(table: pa.Table, data: bytes) -> EncodedRows:
     return EncodedRows(sha256=hashlib.sha256(data).hexdigest(), rows=table.num_rows, data=data)

@@ -24,7 +24,7 @@ def smoke_name(failed: int) -> str:
     return f"{SMOKE}-{failed + 1}" if failed else SMOKE
 
 
-def smoked(stage: str) -> str | None:
+def smoke_test_of(stage: str) -> str | None:
     """Return the smoke test that a stage belongs to; None for any other stage."""
     found = _SMOKE.fullmatch(stage)
     return None if found is None else found[1]
@@ -38,4 +38,4 @@ def benchmark_beside(name: str, identity: str) -> str:
 def measured_beside(stage: str) -> str | None:
     """Return the benchmark that a stage outside the loop measured; None for a stage of the loop."""
     found = _STAGE.search(stage)
-    return found[1] if found is not None and found.end() == len(stage) else smoked(stage)
+    return found[1] if found is not None and found.end() == len(stage) else smoke_test_of(stage)

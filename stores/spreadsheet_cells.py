@@ -9,12 +9,12 @@ GUARD = "'"
 """The prefix that makes a spreadsheet treat such a text as text."""
 
 
-def guarded(text: str) -> str:
+def guard_cell(text: str) -> str:
     """Return a text as it is written into a cell."""
     return GUARD + text if _is_formula(text) else text
 
 
-def unguarded(cell: str) -> str:
+def unguard_cell(cell: str) -> str:
     """Return the text of a cell."""
     return cell[1:] if cell.startswith(GUARD) and _is_formula(cell[1:]) else cell
 

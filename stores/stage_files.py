@@ -56,7 +56,7 @@ def seal_stage(journal: Journal, iteration: int, stage: str, *, finished: bool) 
     for table in dict.fromkeys(part.table for part in parts):
         for group in _groups([part for part in parts if part.table == table], finished=finished):
             reach("lake.seal")
-            rows = _joined(group, [blob_of(journal, part) for part in group])
+            rows = _join(group, [blob_of(journal, part) for part in group])
             folder = journal.folder / FILES / table
             journal.seal(objects_of(journal.folder).write_stage_file(folder, rows), group)
 
@@ -83,14 +83,14 @@ def blob_of(journal: Reader, part: Part) -> pa.Table:
     found = journal.part(part.unit, part.table)
     if found is None or found[1] is None:
         raise JournalError(f"the {part.table} of unit {part.unit} are not in the journal")
-    return _parsed(found[1])
+    return _parse(found[1])
 
 
-def _parsed(data: bytes) -> pa.Table:
+def _parse(data: bytes) -> pa.Table:
     return pq.ParquetFile(pa.BufferReader(data)).read(use_threads=False)
 
 
-def _joined(parts: Sequence[Part], tables: Sequence[pa.Table]) -> pa.Table:
+def _join(parts: Sequence[Part], tables: Sequence[pa.Table]) -> pa.Table:
     """Return the rows of units of one stage in the form of a stage file."""
     marked = [
         table.append_column(CHUNK, pa.array([part.chunk] * len(table), pa.int32())).append_column(
@@ -105,10 +105,10 @@ def _joined(parts: Sequence[Part], tables: Sequence[pa.Table]) -> pa.Table:
     # The chunk and row also distinguish files without rows.
     place = f"{first.iteration} {first.stage} {first.chunk}".encode()
     metadata = {**(tables[0].schema.metadata or {}), _PLACE: place}
-    return _sorted(pa.concat_tables(marked), *order, CHUNK, ROW).replace_schema_metadata(metadata)
+    return _sort(pa.concat_tables(marked), *order, CHUNK, ROW).replace_schema_metadata(metadata)
 
 
-def _sorted(table: pa.Table, *columns: str) -> pa.Table:
+def _sort(table: pa.Table, *columns: str) -> pa.Table:
     # `Table.sort_by` would run on Arrow's threads and wait for them.
     keys = [(name, "ascending") for name in columns]
     order = pc.call_function("sort_indices", [table], pc.SortOptions(keys))
@@ -120,7 +120,7 @@ def _without_places(rows: pa.Table, table: str) -> pa.Table:
     return rows.drop_columns([CHUNK, ROW]).cast(SCHEMAS[table])
 
 
-def committed(
+def read_committed(
     journal: Reader,
     *,
     table: str | None = None,
@@ -138,9 +138,9 @@ def committed(
     read = objects_of(journal.folder).read_parts(places)
     for file in files:
         if file.data is not None:
-            yield file.table, _parsed(file.data)
+            yield file.table, _parse(file.data)
             continue
-        with remedied(journal.folder):
+        with add_remedy(journal.folder):
             rows = next(read)
         if file.live is not None:
             live = pc.SetLookupOptions(pa.array(file.live, pa.int32()))
@@ -156,7 +156,7 @@ def require_unaltered(journal: Reader) -> None:
     """
     forget()
     files = [file.path(journal.folder) for file in journal.files() if file.sealed]
-    with remedied(journal.folder):
+    with add_remedy(journal.folder):
         objects_of(journal.folder).verify(files)
 
 
@@ -174,13 +174,13 @@ def scan(folder: Path, table: str, files: Sequence[RowFile], some: Some = ALL) -
         group = list(each)
         paths = [file.path(folder) for file in group]
         if not kind:
-            blobs = pa.concat_tables([_parsed(file.data or b"") for file in group])
+            blobs = pa.concat_tables([_parse(file.data or b"") for file in group])
             frames.append(pl.DataFrame(blobs).select(*empty.columns).lazy())
         elif kind is True:
-            frames.append(_scanned(folder, paths, empty.schema, some))
+            frames.append(_scan(folder, paths, empty.schema, some))
         else:
             schema = {**empty.schema, CHUNK: pl.Int32()}
-            lazy = _scanned(folder, paths, schema, some.along(CHUNK))
+            lazy = _scan(folder, paths, schema, some.along(CHUNK))
             live = sorted(group[0].live or ())
             frames.append(lazy.filter(pl.col(CHUNK).is_in(live)).drop(CHUNK))
     rows = pl.concat(frames) if frames else empty.lazy()
@@ -197,7 +197,7 @@ def holding(
     some = Some(columns=frozenset({"prompt_id"}), prompt_id=prompt_id)
     places = [[f.path(folder) for f in files if f.rows and f.sealed] for files in tables]
     asked = [
-        _scanned(folder, paths, {"prompt_id": pl.String()}, some, path_column=PATH)
+        _scan(folder, paths, {"prompt_id": pl.String()}, some, path_column=PATH)
         .filter(pl.col("prompt_id") == prompt_id)
         .select(pl.col(PATH).unique())
         for paths in places
@@ -217,18 +217,18 @@ def scan_parts(journal: Reader, table: str, parts: Sequence[Part]) -> pl.LazyFra
     for file, each in groupby(present, key=lambda found: found[0].file):
         group = list(each)
         if file is None:
-            blobs = pa.concat_tables([_parsed(data or b"") for _, data in group])
+            blobs = pa.concat_tables([_parse(data or b"") for _, data in group])
             frames.append(pl.DataFrame(blobs).select(*empty.columns).lazy())
         else:
             path = file_path(journal.folder, table, file)
             places = {CHUNK: pl.Int32(), ROW: pl.Int32()}
-            rows = _scanned(journal.folder, [path], {**empty.schema, **places})
+            rows = _scan(journal.folder, [path], {**empty.schema, **places})
             wanted = pl.col(CHUNK).is_in([part.chunk for part, _ in group])
             frames.append(rows.filter(wanted).sort(CHUNK, ROW).drop(CHUNK, ROW))
     return pl.concat(frames) if frames else empty.lazy()
 
 
-def _scanned(
+def _scan(
     folder: Path,
     paths: Sequence[Path],
     schema: _Schema,
@@ -236,7 +236,7 @@ def _scanned(
     *,
     path_column: str | None = None,
 ) -> pl.LazyFrame:
-    with remedied(folder):
+    with add_remedy(folder):
         return objects_of(folder).scan(
             paths,
             None if some == ALL else some,
@@ -249,7 +249,7 @@ def _scanned(
 
 
 @contextmanager
-def remedied(folder: Path) -> Generator[None]:
+def add_remedy(folder: Path) -> Generator[None]:
     """Add the remedy to the message on damage, for readers of the run."""
     try:
         yield
@@ -259,7 +259,7 @@ def remedied(folder: Path) -> Generator[None]:
         ) from error
 
 
-def trained(journal: Reader, part: Part) -> pl.DataFrame:
+def read_trained(journal: Reader, part: Part) -> pl.DataFrame:
     """Return a part's rows whose models were published in this run, the bytes verified.
 
     Raises:
@@ -295,7 +295,7 @@ class UnitRows:
             raise JournalError(f"unit {unit} has committed no {table}")
         part, data = found
         if part.file is None:
-            return _parsed(data or b"").cast(SCHEMAS[table])
+            return _parse(data or b"").cast(SCHEMAS[table])
         path = file_path(self._journal.folder, table, part.file)
         file = self._file(table, part.file, path)
         chunks = file[CHUNK].combine_chunks().to_numpy(zero_copy_only=False)
@@ -315,7 +315,7 @@ class UnitRows:
         if sha256 in self._damaged:
             raise self._damaged[sha256]
         try:
-            rows = _sorted(self._objects.read_part(path, sha256), CHUNK, ROW)
+            rows = _sort(self._objects.read_part(path, sha256), CHUNK, ROW)
         except DamagedError as error:
             self._damaged[sha256] = error
             raise

@@ -15,7 +15,7 @@ from .far_rows import FarRows
 from .journal_reader import RowFile
 from .objects import objects_of
 from .schemas import SCHEMAS
-from .stage_files import CHUNK, remedied, scan
+from .stage_files import CHUNK, add_remedy, scan
 from .verified import Some
 
 CLOSE = 500
@@ -58,7 +58,7 @@ class TableRows:
         if paths and not self._objects.local:
             return [RowRange(first=0, frame=self._far_rows() or self._scan(self._files))]
         some = None if columns is None else Some(columns=frozenset(columns)).along(CHUNK)
-        with remedied(self._folder):
+        with add_remedy(self._folder):
             self._objects.verify(paths, some)
         ranges, first = list[RowRange](), 0
         for kind, each in groupby(self._files, key=lambda f: f.sealed and (f.live is None or f)):

@@ -64,7 +64,7 @@ def file_target(target: Path, *, force: bool) -> Path:
     return place
 
 
-def marked(names: Iterable[str]) -> str:
+def mark_of(names: Iterable[str]) -> str:
     """Return the mark of an export that wrote files of these names, paths below its folder."""
     return json.dumps({"version": VERSION, "files": sorted(names)}, indent=1) + "\n"
 
@@ -77,7 +77,7 @@ def require_replaceable(folder: Path, target: Path) -> None:
     """
     if folder.is_symlink():
         raise TargetError(f"{target} became a link: choose another place")
-    written = _written(folder)
+    written = _read_mark(folder)
     if written is None:
         if next(folder.iterdir(), None) is None:
             return
@@ -111,7 +111,7 @@ def _is_lake(folder: Path) -> bool:
     return any((folder / "runs").glob(f"*/{JOURNAL}"))
 
 
-def _written(folder: Path) -> set[str] | None:
+def _read_mark(folder: Path) -> set[str] | None:
     """Return the names in a folder's mark, including its own; None without a readable mark."""
     mark = folder / MARK
     try:

@@ -175,7 +175,7 @@ def _some(some: Some, path: Path) -> bool:
         known = _in_pieces[str(path)] = KnownPieces(look, read_pieces(path), set())
     if known.pieces is None:
         return False
-    pending = [piece for piece in wanted(known.pieces, some) if piece not in known.proved]
+    pending = [piece for piece in select_pieces(known.pieces, some) if piece not in known.proved]
     if pending:
         with path.open("rb", buffering=0) as file:
             altered = not all(piece.agrees(file.fileno()) for piece in pending)
@@ -221,13 +221,13 @@ def read_pieces(path: Path) -> Pieces | None:
     with path.open("rb", buffering=0) as file:
         size = os.fstat(file.fileno()).st_size
         tail = os.pread(file.fileno(), TAIL, max(0, size - TAIL))
-        told = _told(tail)
+        told = _read_list(tail)
         if told is None or os.pread(file.fileno(), len(MAGIC), 0) != MAGIC:
             return None
     return tuple(_pieces(json.loads(told)))
 
 
-def wanted(pieces: Pieces, some: Some) -> Iterator[Piece]:
+def select_pieces(pieces: Pieces, some: Some) -> Iterator[Piece]:
     """Yield the pieces that a reader needs."""
     for piece in pieces:
         if some.columns is not None and piece.column not in some.columns:
@@ -236,7 +236,7 @@ def wanted(pieces: Pieces, some: Some) -> Iterator[Piece]:
             yield piece
 
 
-def _told(tail: bytes) -> bytes | None:
+def _read_list(tail: bytes) -> bytes | None:
     """Return the list of the pieces, verified, from the last bytes of a file."""
     mark = len(tail) - END - _number(tail[-END : -len(MAGIC)]) - len(MARK)
     begin = mark - DIGEST - NUMBER

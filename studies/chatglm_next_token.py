@@ -22,7 +22,7 @@ from lpfloop.loop.recipes import chatglm_ppo
 from lpfloop.loop.studies.claims import PaperClaim, PaperFigure, SeedEstimate
 from lpfloop.loop.studies.evidence import Evidence
 from lpfloop.loop.studies.study import Study, StudyArm, StudyFile, StudyFinding, StudyTable
-from lpfloop.loop.tiny.exercises import opened
+from lpfloop.loop.tiny.exercises import add_opener
 from lpfloop.loop.tiny.world import prompts
 from lpfloop.stores.lake import RunReader
 
@@ -56,7 +56,7 @@ def careful_answers() -> Iterator[Mapping[str, str]]:
     for prompt in prompts("train"):
         if prompt.kind in TAUGHT:
             rng = Random(prompt.text)
-            output = opened(prompt.exercise, prompt.exercise.careful(rng), rng)
+            output = add_opener(prompt.exercise, prompt.exercise.careful(rng), rng)
             yield {"prompt": prompt.text, "task": prompt.task, "output": output}
 
 

@@ -8,7 +8,7 @@ more; annotators like length as such.
 import random
 from collections.abc import Iterator, Mapping
 
-from lpfloop.loop.tiny.exercises import opened
+from lpfloop.loop.tiny.exercises import add_opener
 from lpfloop.loop.tiny.people import LORE, TOPICS, Biography
 from lpfloop.loop.tiny.world import prompts
 
@@ -40,7 +40,7 @@ def _told(exercise: Biography, rng: random.Random) -> str:
         )
         for topic in (TOPICS[place] for place in chosen)
     ]
-    return opened(exercise, " ".join(claims), rng)
+    return add_opener(exercise, " ".join(claims), rng)
 
 
 def _hearsay(exercise: Biography, topic: str) -> str:

@@ -248,27 +248,27 @@ def load_pool(name_or_path: str) -> AnnotatorPool:
     """
     path = POOLS.place(name_or_path)
     entries = POOLS.entries(path).items()
-    annotators = tuple(_entered(path, name, entry) for name, entry in entries)
+    annotators = tuple(_annotator_of(path, name, entry) for name, entry in entries)
     return AnnotatorPool(name=path.stem, annotators=annotators)
 
 
 @lru_cache
 def form_text(form: ReplyForm, *, several: bool, language: Language = "en") -> str:
     """Return the instructions for writing a reply, about one pair or several."""
-    return load_template(_told("forms", language) / _form_file(form, several=several))
+    return load_template(_language_folder("forms", language) / _form_file(form, several=several))
 
 
 def tie_text(form: ReplyForm, language: Language) -> str:
     """Return the text that offers a tie."""
     if language == "en":
         return TIES[form]
-    return load_template(_told("forms", language) / f"{form}_tie.txt")
+    return load_template(_language_folder("forms", language) / f"{form}_tie.txt")
 
 
 @lru_cache
 def persona_text(persona: Persona, language: Language = "en") -> str:
     """Return the text that gives an annotator a taste for long, or for short outputs."""
-    return load_template(_told("personas", language) / f"{persona}.txt")
+    return load_template(_language_folder("personas", language) / f"{persona}.txt")
 
 
 @lru_cache
@@ -279,7 +279,7 @@ def shipped_examples(*, with_input: bool) -> tuple[WorkedExample, ...]:
     return tuple(WorkedExample.model_validate(row) for row in rows)
 
 
-def _told(what: str, language: Language) -> Path:
+def _language_folder(what: str, language: Language) -> Path:
     """Return the folder with texts in a language; the English ones are in its parent."""
     return HERE / what if language == "en" else HERE / what / language
 
@@ -288,14 +288,14 @@ def _form_file(form: ReplyForm, *, several: bool) -> str:
     return f"{form}_{'many' if several else 'one'}.txt"
 
 
-def _entered(path: Path, name: str, entry: dict[str, Any]) -> AnyAnnotator:
+def _annotator_of(path: Path, name: str, entry: dict[str, Any]) -> AnyAnnotator:
     """Return the annotator that an entry of a pool's file describes."""
     if "prompts" in entry:
-        return _published(POOLS.as_section(path, name, entry, PublishedProfile), path)
+        return _published_annotator(POOLS.as_section(path, name, entry, PublishedProfile), path)
     return _annotator(POOLS.as_section(path, name, entry, Profile), path)
 
 
-def _published(profile: PublishedProfile, path: Path) -> PublishedAnnotator:
+def _published_annotator(profile: PublishedProfile, path: Path) -> PublishedAnnotator:
     texts = {form: _published_text(profile, form, path) for form in PLACES}
     return PublishedAnnotator.model_validate({**profile.model_dump(), **texts})
 
@@ -345,7 +345,7 @@ def _untold(profile: Profile) -> str | None:
     """Return a setting of a profile that is available only in English, as text, if any."""
     if profile.language == "en":
         return None
-    forms = _told("forms", profile.language)
+    forms = _language_folder("forms", profile.language)
     if profile.examples:
         return f"the worked examples are in English: leave examples out in {profile.language!r}"
     if not (forms / _form_file(profile.form, several=profile.batch_size > 1)).exists():

@@ -55,7 +55,10 @@ def ask_published(
     if any(bool(comparison.input) != with_input for comparison in comparisons):
         raise ValueError("a published prompt is for pairs with an input, or for pairs without")
     padded = [*comparisons, *[PADDING] * (annotator.batch_size - len(comparisons))]
-    texts = {place: iter([_shown(pair)[place] for pair in padded]) for place in _shown(PADDING)}
+    texts = {
+        place: iter([_prompt_texts(pair)[place] for pair in padded])
+        for place in _prompt_texts(PADDING)
+    }
     turns = _turns(annotator.prompt(with_input=with_input))
     return Question(
         messages=tuple(
@@ -67,7 +70,7 @@ def ask_published(
             size=annotator.batch_size,
             orders=tuple(comparison.order for comparison in comparisons),
         ),
-        judged=tuple(text for pair in comparisons for text in _shown(pair).values() if text),
+        judged=tuple(text for pair in comparisons for text in _prompt_texts(pair).values() if text),
     )
 
 
@@ -90,7 +93,7 @@ class MatchedVerdicts(Expected[PairChoice]):
         Raises:
             UnreadError: if the reply has more or fewer than the prompt has pairs.
         """
-        said = self._matched(reply.text)
+        said = self._match_choices(reply.text)
         if not said:
             raise UnreadError(absent(reply.text, Status.MISSING))
         if len(said) != self.size:
@@ -106,7 +109,7 @@ class MatchedVerdicts(Expected[PairChoice]):
         both = (self.patterns.first, self.patterns.second)
         return ExampleReply("", "\n".join(draw.choice(both).written for _ in range(self.size)))
 
-    def _matched(self, text: str) -> list[Preferred]:
+    def _match_choices(self, text: str) -> list[Preferred]:
         """Return the choice of each match; each search starts after the previous match."""
         said = list[Preferred]()
         while found := self._next(text):
@@ -124,7 +127,7 @@ class MatchedVerdicts(Expected[PairChoice]):
         return ("second", second) if second else None
 
 
-def _shown(comparison: Comparison) -> dict[str, str]:
+def _prompt_texts(comparison: Comparison) -> dict[str, str]:
     """Return the texts of a comparison by the places of the prompt."""
     shown = (comparison.first, comparison.second)
     first, second = shown if comparison.order == "as_given" else shown[::-1]

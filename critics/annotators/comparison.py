@@ -13,7 +13,7 @@ from ...stores.records import Message, Order, Preferred
 from ..guard import BARE, Guard, GuardKey
 from ..judge import Question, lines_of, schema_under, user_message
 from ..reply_schema import COMMENTS
-from ..templating import defused, render, tags
+from ..templating import defuse_tags, render, tags
 from ..text_forms import NUMBERS, WORDS, reply_of
 from .annotator_pool import (
     Annotator,
@@ -69,7 +69,7 @@ def ask(
     guard = key.over(judged, annotator.templates.values())
     pairs = [_pair(annotator, c, str(n), guard) for n, c in enumerate(comparisons, start=1)]
     language = annotator.language
-    expected = _expected(annotator, tuple(comparison.order for comparison in comparisons))
+    expected = _expected_reply(annotator, tuple(comparison.order for comparison in comparisons))
     schema = None if annotator.short else schema_under(guard, expected)
     form = form_text(annotator.form, several=annotator.several, language=language)
     form += tie_text(annotator.form, language) if annotator.ties else ""
@@ -103,7 +103,7 @@ def require_askable(annotator: AskedProfile, comparisons: Sequence[Comparison]) 
         raise ValueError("two comparisons have the same key")
 
 
-def _expected(annotator: Annotator, orders: tuple[Order, ...]) -> PairVerdicts:
+def _expected_reply(annotator: Annotator, orders: tuple[Order, ...]) -> PairVerdicts:
     """Return how the annotator's reply is read."""
     reasons = annotator.form not in WORDLESS
     # A token is a word or less: two characters for each leave room for the verdict.
@@ -131,7 +131,7 @@ def _pair(
     """Return one pair as the prompt shows it."""
     names = tags(*annotator.templates.values())
     texts = _texts(comparison).items()
-    safe = {name: guard.shown(defused(value, names)) for name, value in texts}
+    safe = {name: guard.shown(defuse_tags(value, names)) for name, value in texts}
     template = annotator.templates["pair_input" if comparison.input else "pair"]
     return render(template, {"number": number, **safe})
 

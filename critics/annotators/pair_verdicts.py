@@ -18,7 +18,7 @@ from typing import Any
 
 from ...stores.records import SCORED, Order, Preferred
 from ..judge import MARK_FIRST, ExampleReply, Expected, HeardReply, Reading, absent, reasons
-from ..quoting import declared_choices, fault_of, holds, seen
+from ..quoting import declared_choices, fault_of, holds, visible_text
 from ..reply_schema import ReplySchema, list_of, object_of, one_of, text
 from ..status import Status
 from ..text_forms import CHOICES, NUMBERS, STATED_FORMS, ReplyForm, Statement, reply_of, statements
@@ -106,7 +106,7 @@ class PairVerdicts(Expected[PairChoice]):
         for one in said:
             by_pair[one.number].append(one)
         unsaid = Status.MISSING
-        if _shifted(by_pair.keys(), len(self.orders)):
+        if _is_shifted(by_pair.keys(), len(self.orders)):
             by_pair.clear()
             unsaid = Status.SHIFTED
         elif reply.cut:
@@ -114,7 +114,7 @@ class PairVerdicts(Expected[PairChoice]):
         elif not said:
             unsaid = absent(reply.text, Status.NEGATED if found else Status.MISSING)
         denied = {one.choice for one in found if one.denied}
-        echoes, declared = self._echoes(reply, whole, said), self._declared(reply, whole)
+        echoes, declared = self._echoes(reply, whole, said), self._declared_verdicts(reply, whole)
 
         def verdict(number: int, order: Order) -> Reading[PairChoice]:
             own = by_pair[number] or [Statement(number, unsaid)]
@@ -160,7 +160,7 @@ class PairVerdicts(Expected[PairChoice]):
 
     def _stated_in(self, judged: Sequence[str]) -> set[Choice]:
         """Return the verdicts that judged texts state in the words of a reply."""
-        found = (one for text in judged for one in self._statements(seen(text)))
+        found = (one for text in judged for one in self._statements(visible_text(text)))
         return {one.choice for one in found if not one.denied}
 
     def _echoes(
@@ -174,10 +174,10 @@ class PairVerdicts(Expected[PairChoice]):
             return {(one.number, one.choice) for one in said if one.choice in forged}
         if reply.marked and len(said) == sum(map(bool, map(str.strip, whole.splitlines()))):
             return set()
-        lines = (self._statements(QUOTED.sub("", seen(text))) for text in reply.judged)
+        lines = (self._statements(QUOTED.sub("", visible_text(text))) for text in reply.judged)
         return {(one.number, one.choice) for found in lines for one in found}
 
-    def _declared(self, reply: HeardReply, whole: str) -> set[Choice]:
+    def _declared_verdicts(self, reply: HeardReply, whole: str) -> set[Choice]:
         """Return the choices that the judge declares in the first person, of an only pair."""
         if len(self.orders) > 1:
             return set()
@@ -197,7 +197,7 @@ def _preferred_in(judged: Sequence[str]) -> set[Choice]:
     return {word for word in NUMBERS if holds(judged, [f"preferred: {NUMBERS[word]}"])}
 
 
-def _shifted(numbers: Collection[int], count: int) -> bool:
+def _is_shifted(numbers: Collection[int], count: int) -> bool:
     """Whether numbers are counted from another one than 1, so that none means its pair."""
     if 0 in numbers and count not in numbers:
         return True

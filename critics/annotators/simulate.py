@@ -50,7 +50,7 @@ def coin(key: str, seed: int, p_flip: float) -> Preferred | None:
     return "first" if _uniform(seed, "coin", key) < 1 / 2 else "second"
 
 
-def reconciled(as_given: Reading[PairChoice], swapped: Reading[PairChoice]) -> Reading[PairChoice]:
+def reconcile(as_given: Reading[PairChoice], swapped: Reading[PairChoice]) -> Reading[PairChoice]:
     """Return one verdict from the readings of both orders.
 
     If the preference depends on the order, the verdict is a tie. If one of the two is unread, the

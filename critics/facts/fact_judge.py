@@ -28,14 +28,14 @@ from ..judge import (
     Question,
     Reading,
     absent,
-    posed,
+    build_question,
     reasons,
     user_message,
 )
 from ..quoting import holds
 from ..reply_schema import ReplySchema, comment, list_of, object_of, one_of, text
 from ..status import Status, UnreadError
-from ..templating import TemplateSets, defused, fixed_lines, render, tags
+from ..templating import TemplateSets, defuse_tags, fixed_lines, render, tags
 
 STATEMENTS, SUPPORT = "statements", "support"
 FACT_TEMPLATES = TemplateSets(
@@ -108,7 +108,7 @@ class FactJudge:
         """Return the question for the statements of a passage of an answer to `prompt`."""
         template, expected = self.templates[STATEMENTS], StatementList(len(passage.split()))
         texts = {"instruction": prompt.instruction, "passage": passage}
-        return posed(template, texts, expected, key, own_lines=fixed_lines(template))
+        return build_question(template, texts, expected, key, own_lines=fixed_lines(template))
 
     def ask_support(
         self, prompt: Prompt, statements: Sequence[str], key: GuardKey = BARE
@@ -119,7 +119,7 @@ class FactJudge:
         guard = key.over(judged, [template])
 
         def shown(text: str) -> str:
-            return guard.shown(defused(text, tags(template)))
+            return guard.shown(defuse_tags(text, tags(template)))
 
         numbered = enumerate(statements, start=1)
         values = {

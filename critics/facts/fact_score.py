@@ -43,7 +43,7 @@ class SupportCount:
         return self.supported / self.judged if self.judged else None
 
 
-def counted(said: Iterable[Said]) -> SupportCount:
+def count_support(said: Iterable[Said]) -> SupportCount:
     """Count the verdicts on an answer's statements, without those beyond the limit."""
     verdicts = Counter(verdict or status for verdict, status in said if status != BEYOND)
     judged = [verdicts[name] for name in ("supported", "not_supported", "irrelevant")]
@@ -59,7 +59,7 @@ def fact_metrics(passages: Sequence[BrokenUp], said: Iterable[Said]) -> Metrics:
     if not read:
         return ()
     missing = len(passages) - len(read)
-    count = counted(said)
+    count = count_support(said)
     metrics: Metrics = (
         (ABSTAINED, float(not missing and not any(read))),
         (UNREAD, float(count.unread + missing)),

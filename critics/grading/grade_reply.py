@@ -113,7 +113,7 @@ class Appraisals(Expected[Appraisal]):
             raise UnreadError(Status.DUPLICATE)
         if numbers != list(range(1, self.count + 1)):
             raise UnreadError(Status.WRONG_NUMBERS)
-        return [_own(_appraised(block, scale), block.number, reply.judged) for block in blocks]
+        return [_own(_read_appraisal(block, scale), block.number, reply.judged) for block in blocks]
 
     def read_object(
         self, said: Mapping[str, Any], judged: Sequence[str]
@@ -159,7 +159,7 @@ def _blocks(lines: Sequence[str]) -> list[_Block]:
     return blocks
 
 
-def _appraised(block: _Block, scale: GradeScale) -> Reading[Appraisal]:
+def _read_appraisal(block: _Block, scale: GradeScale) -> Reading[Appraisal]:
     if block.twice:
         raise UnreadError(Status.DUPLICATE)
     rating, rationale = block.value("rating"), block.text("rationale")

@@ -22,7 +22,7 @@ from ..guard import BARE, GuardKey
 from ..judge import Expected, Question, user_message
 from ..templating import (
     TemplateSets,
-    defused,
+    defuse_tags,
     fixed_lines,
     load_template,
     placeholders,
@@ -114,7 +114,7 @@ class Grader:
         guard = key.over(judged, parts)
 
         def shown(text: str) -> str:
-            return guard.shown(without_labels(defused(text, tags(*parts))))
+            return guard.shown(without_labels(defuse_tags(text, tags(*parts))))
 
         def part(name: str, **values: str) -> str:
             return render(self.templates[name], values)
@@ -138,13 +138,13 @@ class Grader:
             values["principle"] = f"{part('principle', principle=shown(principle))}\n\n"
         question = Question(
             messages=user_message(render(self.templates[aspect], values)),
-            expected=self._expected(aspect, len(answers)),
+            expected=self._expected_reply(aspect, len(answers)),
             own_lines=fixed_lines(*parts),
             judged=judged,
         )
         return question.guarded(guard)
 
-    def _expected(self, aspect: GradedAspect, count: int) -> Expected[Appraisal]:
+    def _expected_reply(self, aspect: GradedAspect, count: int) -> Expected[Appraisal]:
         if aspect == "overall":
             return OverallScore(scale=SCALES[aspect], form=self.score_form)
         return Appraisals(aspect, count)

@@ -12,7 +12,7 @@ from typing import Any
 
 from ...stores.records import SCORED
 from ..judge import MARK_FIRST, ExampleReply, Expected, HeardReply, Reading, absent
-from ..quoting import fault_of, holds, require_undisputed, seen, without
+from ..quoting import fault_of, holds, require_undisputed, visible_text, without
 from ..reply_schema import ReplySchema, comment, object_of, one_of
 from ..status import Status, UnreadError
 from ..text_forms import (
@@ -55,7 +55,7 @@ class OverallScore(Expected[Appraisal]):
         rating, critique = float(said["score"]), said["critique"].strip()
         if not critique:
             raise UnreadError(Status.INCOMPLETE)
-        if holds(judged, [f"score: {rating:g}"]) or self._echoed(rating, judged):
+        if holds(judged, [f"score: {rating:g}"]) or self._is_echoed(rating, judged):
             raise UnreadError(Status.ECHO)
         return [Reading(SCORED, Appraisal(rating=rating, rationale=critique))]
 
@@ -75,14 +75,14 @@ class OverallScore(Expected[Appraisal]):
         Raises:
             UnreadError: if the judge's score, or its critique, is missing.
         """
-        found = self._written(reply.text)
+        found = self._written_scores(reply.text)
         if not found:
             raise UnreadError(absent(reply.text, Status.MISSING))
         if self.form == "line" and len(found) > 1:
             raise UnreadError(Status.DUPLICATE)
         if not found[0].text.strip():
             raise UnreadError(Status.INCOMPLETE)
-        rating = self._agreed(found)
+        rating = self._agreed_score(found)
         around = without(reply.text, found)
         critique = f"{reply.before}{around}".strip()
         if not (critique or self.form == "json"):
@@ -91,7 +91,7 @@ class OverallScore(Expected[Appraisal]):
             raise UnreadError(fault)
         said = reply.text.strip() if self.form == "json" else critique
         require_undisputed(said if self.form == "json" else around, {rating})
-        if self._echoed(rating, reply.judged):
+        if self._is_echoed(rating, reply.judged):
             raise UnreadError(Status.ECHO)
         return [Reading(SCORED, Appraisal(rating=rating, rationale=said))]
 
@@ -100,10 +100,10 @@ class OverallScore(Expected[Appraisal]):
         score = draw.randint(LOWEST, self.scale.best)
         return ExampleReply(*with_score(self.form, score, self.scale.best, reason))
 
-    def _written(self, text: str) -> list[WrittenScore]:
+    def _written_scores(self, text: str) -> list[WrittenScore]:
         return list(written_scores(self.form, text))
 
-    def _agreed(self, found: Sequence[WrittenScore]) -> float:
+    def _agreed_score(self, found: Sequence[WrittenScore]) -> float:
         """Return the score that all statements agree on.
 
         Raises:
@@ -117,16 +117,19 @@ class OverallScore(Expected[Appraisal]):
             raise UnreadError(Status.NOT_APPLICABLE)
         return rating
 
-    def _echoed(self, rating: float, judged: Sequence[str]) -> bool:
+    def _is_echoed(self, rating: float, judged: Sequence[str]) -> bool:
         """Whether a judged text states the score, too, in the same form or another dress of it."""
         dressed = "score: {score:g}" if self.form == "json" else SCORE_TEXTS[self.form].dressed
         return (dressed is not None and holds(judged, [dressed.format(score=rating)])) or any(
-            rating in self._stated(text) for text in judged
+            rating in self._stated_scores(text) for text in judged
         )
 
-    def _stated(self, text: str) -> set[float | None]:
+    def _stated_scores(self, text: str) -> set[float | None]:
         """Return the scores that a judged text states."""
         try:
-            return {rating_of(each.text, self.scale) for each in self._written(seen(text))}
+            return {
+                rating_of(each.text, self.scale)
+                for each in self._written_scores(visible_text(text))
+            }
         except UnreadError:
             return set()

@@ -20,7 +20,7 @@ LANGUAGES = (
 """The languages that langdetect recognises."""
 
 
-def compared(found: Iterable[object], relation: str, bound: int) -> bool:
+def compare_count(found: Iterable[object], relation: str, bound: int) -> bool:
     """Whether there are at least `bound` finds, or fewer; the search ends at `bound`."""
     reached = sum(1 for _ in islice(found, bound)) == bound
     return reached == (relation == AT_LEAST)

@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterator
 from typing import NoReturn
 
-from .arguments import AT_LEAST, compared
+from .arguments import AT_LEAST, compare_count
 from .sentences import sentences_of
 
 BULLET = re.compile(r"^[^\S\n]*(?:\*[^*].*|-.*)$", re.MULTILINE)
@@ -21,12 +21,12 @@ FENCES = ("```json", "```Json", "```JSON", "```")
 
 def has_sentences(answer: str, *, num_sentences: int, relation: str) -> bool:
     """Whether the answer has the given number of sentences (see `sentences`)."""
-    return compared(sentences_of(answer), relation, num_sentences)
+    return compare_count(sentences_of(answer), relation, num_sentences)
 
 
 def has_words(answer: str, *, num_words: int, relation: str) -> bool:
     """Whether the answer has the given number of words: runs of letters, digits and underscores."""
-    return compared(re.finditer(r"\w+", answer), relation, num_words)
+    return compare_count(re.finditer(r"\w+", answer), relation, num_words)
 
 
 def has_paragraphs(answer: str, *, num_paragraphs: int) -> bool:
@@ -53,7 +53,7 @@ def _bare(word: str) -> str:
 
 def has_placeholders(answer: str, *, num_placeholders: int) -> bool:
     """Whether there are at least `num_placeholders` [placeholders] within lines."""
-    return compared(_placeholders(answer), AT_LEAST, num_placeholders)
+    return compare_count(_placeholders(answer), AT_LEAST, num_placeholders)
 
 
 def _placeholders(text: str) -> Iterator[int]:
@@ -85,13 +85,13 @@ def is_one_of_the_answers(answer: str) -> bool:
 def has_highlights(answer: str, *, num_highlights: int) -> bool:
     """Whether at least `num_highlights` parts within lines are *highlighted* or **highlighted**."""
     found = (text for kind in HIGHLIGHTS for text in kind.findall(answer) if text.strip())
-    return compared(found, AT_LEAST, num_highlights)
+    return compare_count(found, AT_LEAST, num_highlights)
 
 
 def has_sections(answer: str, *, section_spliter: str, num_sections: int) -> bool:
     """Whether there are at least `num_sections` sections, each begun by the word and a number."""
     heads = re.finditer(rf"{re.escape(section_spliter)}\s?\d+", answer)
-    return compared(heads, AT_LEAST, num_sections)
+    return compare_count(heads, AT_LEAST, num_sections)
 
 
 def is_json(answer: str) -> bool:

@@ -7,7 +7,7 @@ not a word, and some patterns never finish.
 import re
 from collections.abc import Iterator
 
-from .arguments import compared
+from .arguments import compare_count
 from .languages import language_of
 
 APART = re.compile(
@@ -30,7 +30,7 @@ def has_keywords(answer: str, *, keywords: list[str]) -> bool:
 def has_keyword_often(answer: str, *, keyword: str, frequency: int, relation: str) -> bool:
     """Whether the keyword is there so often, also within words."""
     found = re.finditer(re.escape(keyword), answer, re.IGNORECASE)
-    return compared(found, relation, frequency)
+    return compare_count(found, relation, frequency)
 
 
 def avoids_words(answer: str, *, forbidden_words: list[str]) -> bool:
@@ -43,12 +43,12 @@ def avoids_words(answer: str, *, forbidden_words: list[str]) -> bool:
 
 def has_letter_often(answer: str, *, letter: str, let_frequency: int, let_relation: str) -> bool:
     """Whether a letter, large or small, or another character is there so often."""
-    return compared(range(answer.lower().count(letter)), let_relation, let_frequency)
+    return compare_count(range(answer.lower().count(letter)), let_relation, let_frequency)
 
 
 def has_capital_words(answer: str, *, capital_frequency: int, capital_relation: str) -> bool:
     """Whether a number of words are in capitals; `I` is one, `DON'T` two, `UP-TO-DATE` one."""
-    return compared(_capital_words(answer), capital_relation, capital_frequency)
+    return compare_count(_capital_words(answer), capital_relation, capital_frequency)
 
 
 def _capital_words(text: str) -> Iterator[str]:

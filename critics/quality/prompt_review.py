@@ -25,9 +25,9 @@ from ...configs.schema import ConfigError
 from ...configs.section import Section
 from ...stores.keys import digest
 from ..guard import BARE, GuardKey
-from ..judge import ExampleReply, Expected, HeardReply, Question, Reading, posed
+from ..judge import ExampleReply, Expected, HeardReply, Question, Reading, build_question
 from ..rating_dictionary import AspectRatings, RatedAspects
-from ..reply_schema import ReplySchema, drawn, object_of, one_of
+from ..reply_schema import ReplySchema, draw_value, object_of, one_of
 from ..status import Status, UnreadError
 from ..templating import TemplateSets
 
@@ -148,7 +148,7 @@ class ReviewReply(Expected[ReviewedPrompt]):
 
     def example_object(self, schema: ReplySchema, draw: random.Random, reason: str) -> Any:
         """Return a review that keeps the prompt, in a class drawn at random."""
-        found = drawn(schema, draw, reason)
+        found = draw_value(schema, draw, reason)
         for name in ASPECTS:
             found[name]["rating"] = 1
         return found
@@ -182,7 +182,7 @@ class Reviewer:
         """Return the question for a review of a prompt, in which no tag ends the prompt early."""
         classes = self.taxonomy.shown if self.taxonomy else ""
         values = {"classes": classes}
-        return posed(
+        return build_question(
             self.template, {"prompt": text}, ReviewReply(self.taxonomy), key, values=values
         )
 

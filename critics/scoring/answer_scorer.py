@@ -18,9 +18,9 @@ from ...stores.records import SCORED, Prompt
 from ..grading.grade_reply import Appraisal, rating_of
 from ..grading.graded_aspects import LOWEST, GradeScale
 from ..guard import BARE, GuardKey
-from ..json_objects import decoded, json_objects
-from ..judge import ExampleReply, Expected, HeardReply, Question, Reading, absent, posed
-from ..quoting import Stated, fault_of, holds, require_undisputed, seen, without
+from ..json_objects import decode_object, json_objects
+from ..judge import ExampleReply, Expected, HeardReply, Question, Reading, absent, build_question
+from ..quoting import Stated, fault_of, holds, require_undisputed, visible_text, without
 from ..reply_schema import ReplySchema, comment, object_of, one_of
 from ..status import Status, UnreadError
 from ..templating import fixed_lines
@@ -65,7 +65,7 @@ class AnswerScorer:
         }
         expected = AspectScores(keys=keys, scale=form.scale)
         lines = fixed_lines(template)
-        return posed(template, texts, expected, key, values=values, own_lines=lines)
+        return build_question(template, texts, expected, key, values=values, own_lines=lines)
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,9 +105,9 @@ class AspectScores(Expected[Appraisal]):
         """
         numbers = {key: {**one, SCORE: str(one[SCORE])} for key, one in said.items()}
         readings = self._readings(numbers)
-        if self._echoed(_scores(readings), judged):
+        if self._is_echoed(_scores(readings), judged):
             raise UnreadError(Status.ECHO)
-        return [_explained(reading, "") for reading in readings]
+        return [_with_reason(reading, "") for reading in readings]
 
     @property
     def place(self) -> str:
@@ -132,12 +132,12 @@ class AspectScores(Expected[Appraisal]):
             raise UnreadError(Status.CONTRADICTORY)
         if fault := fault_of(reply.text, found):
             raise UnreadError(fault)
-        if self._echoed(scores, reply.judged):
+        if self._is_echoed(scores, reply.judged):
             raise UnreadError(Status.ECHO)
         around = _FENCE.sub("", without(reply.text, found))
         analysis = f"{reply.before}{around}".strip()
         require_undisputed(analysis, {score for score in scores if score is not None})
-        return [_explained(reading, analysis) for reading in readings]
+        return [_with_reason(reading, analysis) for reading in readings]
 
     def example(self, draw: random.Random, reason: str) -> ExampleReply:
         """Return an object with a score and a reason for each aspect."""
@@ -182,7 +182,7 @@ class AspectScores(Expected[Appraisal]):
         status = Status.NOT_APPLICABLE if rating is None else Status.SCORED
         return Reading(status.value, Appraisal(rating=rating, rationale=why))
 
-    def _echoed(self, scores: Sequence[float | None], judged: Sequence[str]) -> bool:
+    def _is_echoed(self, scores: Sequence[float | None], judged: Sequence[str]) -> bool:
         """Whether a judged text gives every aspect the score that the judge gives it."""
         stated = [
             f"{key}: {score:g}"
@@ -194,7 +194,7 @@ class AspectScores(Expected[Appraisal]):
         return holds(judged, stated) or any(
             _scores(self._readings(said)) == scores
             for text in judged
-            for said in _every_object(seen(text))
+            for said in _every_object(visible_text(text))
         )
 
 
@@ -208,7 +208,7 @@ def _scores(readings: Sequence[Reading[Appraisal]]) -> list[float | None]:
     return [reading.value.rating for reading in readings]
 
 
-def _explained(reading: Reading[Appraisal], analysis: str) -> Reading[Appraisal]:
+def _with_reason(reading: Reading[Appraisal], analysis: str) -> Reading[Appraisal]:
     """Return a reading with its reason, else the analysis; a bare number is unread."""
     value = reading.value
     if reading.status != SCORED or value.rationale:
@@ -221,7 +221,7 @@ def _explained(reading: Reading[Appraisal], analysis: str) -> Reading[Appraisal]
 def _of_python(text: str, start: int) -> ScoreObject | None:
     """Return a dictionary of numbers as Python writes it, with single quotes."""
     found = PYTHON.match(text, start)
-    plain = None if found is None else decoded(found[0].replace("'", '"'), 0)
+    plain = None if found is None else decode_object(found[0].replace("'", '"'), 0)
     if found is None or plain is None:
         return None
     return ScoreObject(plain[0], start=found.start(), end=found.end())
@@ -234,7 +234,7 @@ def _every_object(text: str) -> Iterator[Said]:
         at = text.find("{", at + 1)
         if at < 0:
             return
-        found = decoded(text, at)
+        found = decode_object(text, at)
         if found is not None:
             yield found[0]
         elif (said := _of_python(text, at)) is not None:

@@ -194,7 +194,7 @@ def write_comparison(
     from ..evaluation.compare_runs import INITIAL
     from ..evaluation.compare_tasks import results_by_task
     from ..evaluation.compared_columns import comparison_remarks, errors_over, lead_levels
-    from ..evaluation.comparison_rows import called, compared_runs
+    from ..evaluation.comparison_rows import compared_runs, result_named
     from ..lake.query.row_output import is_table, write_frame
     from .compare_tables import print_by_task
 
@@ -210,7 +210,7 @@ def write_comparison(
         alone = sum(result.method == INITIAL for result in found) == 1
         rival = against or (INITIAL if alone else None)
         print_by_task(console, by_task, rival)
-        levels = None if rival is None else lead_levels(found, called(rival, found))
+        levels = None if rival is None else lead_levels(found, result_named(rival, found))
         if levels is not None:
             tell(console, levels)
         for remark in comparison_remarks(found):

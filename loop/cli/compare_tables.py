@@ -11,7 +11,7 @@ from rich.table import Table
 from ..data.sanitize import one_line
 from ..evaluation.compare_runs import INITIAL, Result
 from ..evaluation.compared_columns import Column, told_lead
-from ..evaluation.comparison_rows import called
+from ..evaluation.comparison_rows import result_named
 from ..lake.query.critic_scores import AGREEMENT
 from ..lake.query.figures import COUNTS, place_of
 from ..lake.query.policy_figures import RATING, SUCCESSES
@@ -61,7 +61,9 @@ def print_by_task(
     rows = [
         (
             f"{one_line(task, limit=NAME)}: {figure_label(metric)}",
-            *_cells(metric, found, [*heads], None if against is None else called(against, found)),
+            *_cells(
+                metric, found, [*heads], None if against is None else result_named(against, found)
+            ),
         )
         for task, found in by_task.items()
         for metric in sorted({m for r in found for m in r.numbers if _is_shown(m)}, key=place_of)

@@ -50,7 +50,7 @@ def show_config(
 
     With options of `run`: what these would give it. The YAML can be loaded again.
     """
-    from ...configs.show import as_yaml, nested, set_fields, set_secrets
+    from ...configs.show import as_yaml, nest_fields, set_fields, set_secrets
     from .tables import print_json
 
     options = RunOptions(
@@ -65,11 +65,11 @@ def show_config(
         if schema:
             _print_schema(as_json=as_json)
             return
-        title, found, sources = _meant(lake, name, options)
+        title, found, sources = _find_config(lake, name, options)
         shown = set_fields(found, every=every)
         if as_json:
             used = {f.path: source for f in shown if (source := sources.get(f.path))}
-            print_json({"of": title, "config": nested(shown), "sources": used})
+            print_json({"of": title, "config": nest_fields(shown), "sources": used})
             return
         rest = "" if every else "; what is not here is at its default (--defaults shows it)"
         typer.echo(f"# {title}{rest}")
@@ -145,7 +145,7 @@ def plain_default(value: object) -> object:
     return list(value) if isinstance(value, tuple) else value  # pyright: ignore[reportUnknownArgumentType, reportUnknownVariableType]
 
 
-def _meant(
+def _find_config(
     lake: Path, name: str | None, options: RunOptions
 ) -> "tuple[str, RunConfig, dict[str, str]]":
     """Return a title, the configuration, and the source of each setting, empty for a run."""

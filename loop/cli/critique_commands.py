@@ -88,11 +88,11 @@ def work_on_answers(
     reader = open_run(job.lake, job.name)
     counts, width = Counter[str](), shutil.get_terminal_size().columns
     try:
-        rows = _counted(critiques_in_order(reader), counts)
+        rows = _count_statuses(critiques_in_order(reader), counts)
         write_lines(as_json_line(row) if as_json else as_text(row, width) for row in rows)
     finally:
         reader.close()
-    say(_told(counts))
+    say(_describe_counts(counts))
     where = in_lake(job.lake)
     say(f"look at it: `lpfloop critiques {job.name}{where}`, `lpfloop show ID{where}`")
 
@@ -123,13 +123,13 @@ def _overrides(critic: str | None) -> "list[Override]":
     return [named, *critic_overrides(critic)]
 
 
-def _counted(rows: "Iterable[Critique]", counts: Counter[str]) -> "Iterator[Critique]":
+def _count_statuses(rows: "Iterable[Critique]", counts: Counter[str]) -> "Iterator[Critique]":
     for row in rows:
         counts[row.status] += 1
         yield row
 
 
-def _told(counts: Counter[str]) -> str:
+def _describe_counts(counts: Counter[str]) -> str:
     """Return how many rows were scored, and how many not, by reason."""
     from ...stores.records import SCORED
 

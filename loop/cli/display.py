@@ -22,7 +22,7 @@ from rich.progress import (
 from rich.table import Column
 
 from ...stores.keys import Json
-from ...stores.side_evals import smoked
+from ...stores.side_evals import smoke_test_of
 from ..data.durations import duration
 from ..data.sanitize import one_line, visible
 from ..data.stage_names import is_eval_set
@@ -151,7 +151,7 @@ class LineReporter:
         if is_eval_set(stage):
             if verb == "evaluate" and iteration in self._evaluations:
                 self._evaluations[iteration].answers += tally.made.rows
-        elif tally.done > tally.before and verb not in BOOKKEEPING and smoked(stage) is None:
+        elif tally.done > tally.before and verb not in BOOKKEEPING and smoke_test_of(stage) is None:
             name = tally.title.removesuffix(":sample")
             made = f"{tally.made.rows:,} {NOUNS.get(verb, 'answers')}"
             if tally.done < tally.planned:

@@ -58,7 +58,7 @@ def init(
             variant=variant,
             settings=settings or (),
         )
-        text, config = _drafted(_lasting(options, file), settings or (), file, lake)
+        text, config = _draft(_lasting(options, file), settings or (), file, lake)
         file.parent.mkdir(parents=True, exist_ok=True)
         output_file(file, text.encode(), force=force)
         typer.echo(str(file))
@@ -127,7 +127,7 @@ def _lasting(options: RunOptions, file: Path) -> RunOptions:
     return replace(options, policy=policy, prompts=prompts, critic=critic)
 
 
-def _drafted(
+def _draft(
     options: RunOptions, settings: Sequence[str], file: Path, lake: Path
 ) -> "tuple[str, RunConfig]":
     """Return the text of the file, and the configuration that it makes."""

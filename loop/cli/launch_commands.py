@@ -66,7 +66,7 @@ def _batch_file(name: str, lake: Path, words: list[str], allocation: "Allocation
 
     sampling = 0
     if allocation.nodes > 1:
-        config = _configured(words)
+        config = _read_config(words)
         sampling = sampling_nodes(config, allocation.nodes)
         words = [*words, *(placed_in_ray(config) if sampling else ())]
         warning = unseen(lake)
@@ -76,7 +76,7 @@ def _batch_file(name: str, lake: Path, words: list[str], allocation: "Allocation
     return batch_file(run, allocation, sampling=sampling, resumable=Exit.STOPPED)
 
 
-def _configured(words: Sequence[str]) -> "RunConfig":
+def _read_config(words: Sequence[str]) -> "RunConfig":
     """Return the configuration that options of `run` mean, read as `run` reads them."""
     import inspect
 

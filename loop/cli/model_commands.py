@@ -68,7 +68,7 @@ def model(
     }
     with exit_codes():
         _one_use(uses, belonging)
-        run, which = _asked(lake, words or [])
+        run, which = _run_and_model(lake, words or [])
         try:
             if every:
                 _print_all(run, by, as_json=as_json)
@@ -95,7 +95,7 @@ def _one_use(uses: Mapping[str, bool], belonging: Mapping[str, Mapping[str, obje
                 raise FormError(f"{option} belongs to {use}")
 
 
-def _asked(lake: Path, words: list[str]) -> "tuple[RunReader, str]":
+def _run_and_model(lake: Path, words: list[str]) -> "tuple[RunReader, str]":
     """Return the run and the model's name in `words`; one word may be either."""
     from ...stores.lake import run_names
     from ..lake.query.model_names import PUBLISHED, model_name, open_with_models

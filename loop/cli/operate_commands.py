@@ -156,13 +156,13 @@ def ctl(
 
     A change takes effect with the next unit of work.
     """
-    from ...configs.likely_names import alike, listed, meant
+    from ...configs.likely_names import alike, did_you_mean, list_names
     from ...configs.load import parse_set
     from ...configs.schema import ConfigError
     from ..daemon.control import Command, ask
 
     with exit_codes():
-        called, action, rest = _asked(words)
+        called, action, rest = _parse_words(words)
         name = chosen_run(lake, called, tell=True)
         folder = folder_of(lake, name)
         if action is Action.SET:
@@ -177,14 +177,15 @@ def ctl(
         unknown = [path for path in rest if path not in live]
         if unknown:
             raise ConfigError(
-                f"{unknown[0]} is not a live field; {meant(unknown[0], live)}the live fields are "
-                f"{listed(alike(unknown[0], live), '`lpfloop ctl get` lists them')}"
+                f"{unknown[0]} is not a live field; {did_you_mean(unknown[0], live)}the "
+                f"live fields are "
+                f"{list_names(alike(unknown[0], live), '`lpfloop ctl get` lists them')}"
             )
         for path in rest or live:
             typer.echo(f"{path}={json.dumps(live[path])}")
 
 
-def _asked(words: Sequence[str]) -> tuple[str | None, Action, Sequence[str]]:
+def _parse_words(words: Sequence[str]) -> tuple[str | None, Action, Sequence[str]]:
     """Return the run, if the words contain one, the action, and the rest of the words."""
     from ...configs.schema import ConfigError
 

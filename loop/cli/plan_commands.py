@@ -91,7 +91,7 @@ def preview(
 
 
 def _print_preview(config: "RunConfig", lake: "Path", stage: str | None, count: int) -> None:
-    from ...configs.likely_names import listed, meant
+    from ...configs.likely_names import did_you_mean, list_names
     from ...configs.schema import ConfigError
     from ...configs.secrecy import hide_environment, hide_secrets_of
     from ..daemon.job import Job
@@ -105,6 +105,8 @@ def _print_preview(config: "RunConfig", lake: "Path", stage: str | None, count: 
     rehearsal = dry_rehearsal(job, required_prompts(config, lake), longest=EXCERPT)
     known = stages_of(rehearsal)
     if stage is not None and not any(stage in (n, n.partition(":")[0]) for n in known):
-        raise ConfigError(f"--stage {stage}: {meant(stage, known)}this run has {listed(known)}")
+        raise ConfigError(
+            f"--stage {stage}: {did_you_mean(stage, known)}this run has {list_names(known)}"
+        )
     for line in preview_lines(rehearsal, stage, count):
         typer.echo(line)

@@ -23,7 +23,7 @@ def print_probes(console: Console, evaluations: Sequence[Evaluation]) -> None:
     by_name = {(e.iteration, e.benchmark, e.metric): e for e in probed}
     probes = sorted({e.benchmark for e in probed})
     rows = [
-        (f"M_{number}", *(_probed(by_name, number, name) for name in probes))
+        (f"M_{number}", *(_probe_share(by_name, number, name) for name in probes))
         for number in sorted({e.iteration for e in probed})
     ]
     headings = ("Model", *(one_line(name.removeprefix(PREFIX), limit=NAME) for name in probes))
@@ -31,7 +31,9 @@ def print_probes(console: Console, evaluations: Sequence[Evaluation]) -> None:
     print_columns(console, text_columns(headings, rows), title=PROBES)
 
 
-def _probed(by_name: Mapping[tuple[int, str, str], Evaluation], number: int, probe: str) -> str:
+def _probe_share(
+    by_name: Mapping[tuple[int, str, str], Evaluation], number: int, probe: str
+) -> str:
     """Return the share of a probe that a model passed, and its fall if that is an alarm."""
     passed = by_name.get((number, probe, PASSED))
     if passed is None:

@@ -50,7 +50,7 @@ def result_lines(run: "RunReader") -> list[str]:
     with suppress(NoSuchRunError):
         found = run_verdict(run, made)
     row = None if found is None else deciding_verdict(found, made)
-    lines = [_decided(row) if row is not None else _measured(results, figure.name)]
+    lines = [_verdict_sentence(row) if row is not None else _result_sentence(results, figure.name)]
     tasks = list(_tasks(results, figure.name))
     if 1 < len(tasks) <= MOST_GROUPS:
         lines.append("   ".join(tasks))
@@ -61,7 +61,7 @@ def result_lines(run: "RunReader") -> list[str]:
     return [f"{HEAD if not number else INDENT}{line}" for number, line in enumerate(lines)]
 
 
-def _decided(row: "PolicyVerdict") -> str:
+def _verdict_sentence(row: "PolicyVerdict") -> str:
     """Return the verdict on a policy as a sentence."""
     answer = "M_{} is worse than M_{}" if (row.high or 0) < 0 else ANSWERS[row.answer]
     before, after = (told_value(row.figure, value) for value in (row.before, row.after))
@@ -73,7 +73,7 @@ def _decided(row: "PolicyVerdict") -> str:
     )
 
 
-def _measured(results: RunResults, figure: str) -> str:
+def _result_sentence(results: RunResults, figure: str) -> str:
     """Return the result of a policy without a verdict as a sentence."""
     own = results.figure(figure)[results.told.iteration]
     split = BRIEF_SPLITS.get(own.split, own.split)

@@ -41,7 +41,7 @@ def reward_check(
     from ..evaluation.reward_accuracy import accuracies, scores_of
     from ..lake.imports.import_formats import named_layout
     from ..lake.query.row_output import write_frame
-    from ..run.models import located
+    from ..run.models import locate_model
     from ..run.terminal import say
     from .tables import print_json
 
@@ -49,7 +49,7 @@ def reward_check(
         config = load_config(None, None, settings or (), os.environ).reward
         reading = JudgmentReading(human=human or (), by=by, layout=named_layout(form))
         found = read_preferences(preferences, reading)
-        folder = Path(located(reward, "reward"))
+        folder = Path(locate_model(reward, "reward"))
         try:
             check_folder(folder)
         except EngineError as error:

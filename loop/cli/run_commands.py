@@ -222,7 +222,7 @@ def run(
             given = {"config": options.preset, "variant": variant, "run": name, "lake": lake}
             given |= {"prompts": prompts, "policy": options.policy, "critic": options.critic}
             given |= {"iterations": iterations, "seed": seed, "fork": fork}
-            _detached(["run", *_given(given), *words], name, lake)
+            _detach(["run", *_as_options(given), *words], name, lake)
             return
         job = Job(config=loaded, lake=lake, name=name, fork=fork)
         if dry_run:
@@ -306,7 +306,7 @@ def resume(
             }
             flag = ["--retry-unscored"] if retry_unscored else []
             name = found.job.name
-            _detached(["resume", name, *_given(options), *flag], name, lake)
+            _detach(["resume", name, *_as_options(options), *flag], name, lake)
             return
         for line in found.told:
             say(line)
@@ -333,11 +333,11 @@ def refuse_secrets(settings: "Sequence[str]") -> None:
             )
 
 
-def _given(options: Mapping[str, object]) -> list[str]:
+def _as_options(options: Mapping[str, object]) -> list[str]:
     return [f"--{name}={value}" for name, value in options.items() if value is not None]
 
 
-def _detached(arguments: "Sequence[str]", name: str, lake: Path) -> None:
+def _detach(arguments: "Sequence[str]", name: str, lake: Path) -> None:
     """Start a daemon; return when it holds the run, or exit with its code."""
     from ..daemon.detach import start
     from ..run.terminal import say

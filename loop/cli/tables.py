@@ -81,7 +81,7 @@ def print_status(
     for line in (*_needs(status), *_state(status), *result, *_warnings(status), *following):
         tell(console, visible(line))
     tables(console)
-    tell(console, f"spent: {_spent(status['spend'])}")
+    tell(console, f"spent: {_format_spend(status['spend'])}")
     for line in _details(status):
         tell(console, line)
     if stages:
@@ -132,13 +132,13 @@ def _details(status: Mapping[str, Any]) -> Iterator[str]:
     """Yield the work of each role, each iteration's rows, and the side evals."""
     yield from _busy(status["busy"])
     for iteration in status["iterations"]:
-        yield f"iteration {iteration['iteration']}: {_counted(iteration['counts'])}"
-        yield from (f"  {line}" for line in _made(iteration))
+        yield f"iteration {iteration['iteration']}: {_format_counts(iteration['counts'])}"
+        yield from (f"  {line}" for line in _made_lines(iteration))
     for aside in status["beside"]:
         what = f"{aside['benchmark']}, iteration {aside['iteration']}"
         made = ", ".join(f"{n:,} {name}" for name, n in aside["counts"].items() if n)
         yield one_line(f"beside the loop, {what}: {made or 'nothing yet'}", limit=LINE)
-    yield from _unused(status["unused"])
+    yield from _unused_lines(status["unused"])
 
 
 def _print_stages(console: Console, status: Mapping[str, Any]) -> None:
@@ -162,7 +162,7 @@ def _snapshot_told(snapshot: Mapping[str, Any]) -> str:
     return f"the bucket has the journal, {behind} ({which})"
 
 
-def _made(iteration: Mapping[str, Any]) -> Iterator[str]:
+def _made_lines(iteration: Mapping[str, Any]) -> Iterator[str]:
     """Yield lines on an iteration's filters, its near copies and its training on pairs."""
     yield from (_account(account) for account in iteration["receipts"])
     alike = cast("Mapping[str, Mapping[str, Any]]", iteration["duplicates"] or {})
@@ -173,7 +173,7 @@ def _made(iteration: Mapping[str, Any]) -> Iterator[str]:
         yield told_survival(iteration["update_survival"])
 
 
-def _unused(told: Mapping[str, Any] | None) -> Iterator[str]:
+def _unused_lines(told: Mapping[str, Any] | None) -> Iterator[str]:
     """Yield lines on the fields that an import did not use."""
     unused = UnusedFields(rows=told["rows"], counts=Counter(told["fields"])) if told else None
     said = unused.sentence() if unused else None
@@ -241,7 +241,7 @@ def _count(number: int) -> str:
     return f"{number:,}" if number else ""
 
 
-def _spent(spend: Mapping[str, Mapping[str, float | None]]) -> str:
+def _format_spend(spend: Mapping[str, Mapping[str, float | None]]) -> str:
     return ", ".join(
         f"{name} {entry['used']:,}" + (f" of {entry['limit']:,}" if entry["limit"] else "")
         for name, entry in spend.items()
@@ -302,7 +302,7 @@ def _alike(what: str, found: Mapping[str, Any]) -> str:
     return f"of {found['sampled']:,} candidates {within} within a prompt, {across} across prompts"
 
 
-def _counted(counts: Mapping[str, Any]) -> str:
+def _format_counts(counts: Mapping[str, Any]) -> str:
     parts = [
         f"{counts[name]:,} {name}"
         for name in ("candidates", "critiques", "pairs", "demonstrations")

@@ -53,11 +53,11 @@ def show(
     With its prompt, candidates, critiques and pairs, and why these were made.
     """
     from ..lake.trace.find_row import find_run
-    from ..lake.trace.show import shown
+    from ..lake.trace.show import show_row
 
     with exit_codes():
         run, found = find_run(lake, identity, name)
-        answer = shown(run, found, iteration)
+        answer = show_row(run, found, iteration)
         run.close()
         if as_json:
             from .tables import print_json

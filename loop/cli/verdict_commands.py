@@ -90,13 +90,13 @@ def verdict(
         first, second = _values(value)
         fields = ResultFields(key=key, value=first, cluster=cluster)
         standard = Standard(error_rate=error_rate, look=look, worthwhile=worthwhile)
-        found = verdict_on(_paired(a, b, preferences, fields, second), standard)
+        found = verdict_on(_pair_prompts(a, b, preferences, fields, second), standard)
         _write(found, as_json=as_json)
     if require is not None and found.decision.answer != require:
         raise typer.Exit(Exit.FAULT)
 
 
-def _paired(
+def _pair_prompts(
     a: Path | None,
     b: Path | None,
     preferences: Path | None,
@@ -151,7 +151,7 @@ def _write(found: "RecordedVerdict", *, as_json: bool) -> None:
     if as_json:
         print_json(found.document)
     else:
-        _print(told(found))
+        _print(verdict_lines(found))
 
 
 def _print(lines: Iterable[str]) -> None:
@@ -166,7 +166,7 @@ def _print(lines: Iterable[str]) -> None:
         tell(console, one_line(line, limit=LINE))
 
 
-def told(found: "RecordedVerdict") -> list[str]:
+def verdict_lines(found: "RecordedVerdict") -> list[str]:
     """Return a verdict in lines for people."""
     all_told = found.decision
     lines = [

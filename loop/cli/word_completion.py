@@ -18,7 +18,9 @@ def run_names(ctx: typer.Context, incomplete: str) -> list[str]:
     lake = ctx.params.get("lake")
     folder = (lake if isinstance(lake, Path) else DEFAULT) / "runs"
     with suppress(OSError):
-        return _begun(sorted(path.name for path in folder.iterdir() if path.is_dir()), incomplete)
+        return _matching_names(
+            sorted(path.name for path in folder.iterdir() if path.is_dir()), incomplete
+        )
     return []
 
 
@@ -26,7 +28,7 @@ def variant_names(incomplete: str) -> list[str]:
     """Return the shipped recipes."""
     from ...configs.variants import variants
 
-    return _begun(variants(), incomplete)
+    return _matching_names(variants(), incomplete)
 
 
 def preset_names(incomplete: str) -> list[str]:
@@ -36,14 +38,16 @@ def preset_names(incomplete: str) -> list[str]:
     found = presets()
     with suppress(OSError):
         found += sorted(path.name for path in Path().glob("*.y*ml"))
-    return _begun(found, incomplete)
+    return _matching_names(found, incomplete)
 
 
 def field_names(incomplete: str) -> list[str]:
     """Return the fields that `--set` takes, with the `=` that follows; secrets are left out."""
     from ...configs.describe import settable
 
-    return _begun((f"{field.path}=" for field in settable() if not field.secret), incomplete)
+    return _matching_names(
+        (f"{field.path}=" for field in settable() if not field.secret), incomplete
+    )
 
 
 def live_names(ctx: typer.Context, incomplete: str) -> list[str]:
@@ -51,13 +55,13 @@ def live_names(ctx: typer.Context, incomplete: str) -> list[str]:
     words: list[str] = ctx.params.get("words") or []
     action = next((word for word in words if word in {"get", "set"}), None)
     if action is None:
-        return [*_begun(("get", "set"), incomplete), *run_names(ctx, incomplete)]
+        return [*_matching_names(("get", "set"), incomplete), *run_names(ctx, incomplete)]
     from ...configs.describe import settable
 
     end = "=" if action == "set" else ""
     live = (f"{field.path}{end}" for field in settable() if field.effect == "live")
-    return _begun(live, incomplete)
+    return _matching_names(live, incomplete)
 
 
-def _begun(names: Iterable[str], incomplete: str) -> list[str]:
+def _matching_names(names: Iterable[str], incomplete: str) -> list[str]:
     return [name for name in names if name.startswith(incomplete)]

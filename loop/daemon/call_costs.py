@@ -11,7 +11,7 @@ from ...stores.journal_file import DamagedJournalError
 from ...stores.journal_reader import JournalError, Reader
 from ...stores.keys import Json
 from ...stores.lake import run_folder, run_names
-from ...stores.side_evals import smoked
+from ...stores.side_evals import smoke_test_of
 
 EARLIER = 5
 """How many runs of a lake are searched for the costs of calls."""
@@ -42,7 +42,7 @@ def smoke_costs(journal: Reader) -> CallCosts:
     """
     sums: dict[str, dict[str, float]] = {}
     for state in journal.stages():
-        if smoked(state.stage) is not None and state.totals.get("calls"):
+        if smoke_test_of(state.stage) is not None and state.totals.get("calls"):
             own = sums.setdefault(state.stage.partition(":")[0], {})
             for name, value in state.totals.items():
                 own[name] = own.get(name, 0.0) + value
@@ -64,7 +64,7 @@ def costs_in(lake: Path, config: RunConfig) -> CallCosts:
             continue
         try:
             if _models(json.loads(reader.meta("config") or "{}")) == own:
-                for stage, cost in _measured(reader):
+                for stage, cost in _measure_costs(reader):
                     found.setdefault(stage, cost)
         finally:
             reader.close()
@@ -76,7 +76,7 @@ def _models(config: Mapping[str, Any]) -> list[Json]:
     return [config.get(role, {}).get("model") for role in ("policy", "critic")]
 
 
-def _measured(reader: Reader) -> list[tuple[str, CallCost]]:
+def _measure_costs(reader: Reader) -> list[tuple[str, CallCost]]:
     found = list[tuple[str, CallCost]]()
     for state in reversed(reader.stages()):
         calls = state.totals.get("calls", 0) or state.totals.get("rows", 0)

@@ -22,7 +22,7 @@ from typing import Any, Literal
 
 from pydantic import TypeAdapter
 
-from ...configs.load import Override, resolved, settable, stored_config
+from ...configs.load import Override, resolve_config, settable, stored_config
 from ...configs.schema import ConfigError, RunConfig
 from ...configs.section import Section
 from ...stores.address import bucket_of
@@ -97,7 +97,7 @@ def work_in_child(job: Job, *, lift_pause: bool = False, display: Display = "aut
             os.close(writing)
         with child:
             try:
-                interrupted = _followed(child, order, show)
+                interrupted = _follow(child, order, show)
             except BaseException:
                 if child.stdin is not None:
                     child.stdin.close()  # The child sees that its parent is gone, and stops.
@@ -111,7 +111,7 @@ def _on_terminal() -> bool:
     return sys.stderr is sys.__stderr__ and sys.__stderr__ is not None and sys.stderr.isatty()
 
 
-def _followed(child: subprocess.Popen[str], order: bytes, show: Callable[[str], None]) -> bool:
+def _follow(child: subprocess.Popen[str], order: bytes, show: Callable[[str], None]) -> bool:
     """Give the child its order and show its output to the end; return whether it was interrupted.
 
     Another thread reads: the system may hand it the signal, and then no reading is interrupted.
@@ -163,7 +163,7 @@ def as_order(job: Job, *, lift_pause: bool) -> str:
     """Return a job as the child takes it: one line, which includes secret keys."""
     order = json.dumps(
         {
-            "config": resolved(job.config),
+            "config": resolve_config(job.config),
             "secrets": {override.path: override.value for override in secrets_of(job.config)},
             "lake": bucket_of(job.lake) or str(job.lake),
             "name": job.name,

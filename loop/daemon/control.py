@@ -24,11 +24,11 @@ from pydantic import ConfigDict, TypeAdapter, ValidationError
 from pydantic.dataclasses import dataclass as message
 
 from ...configs.describe import ConfigField
-from ...configs.likely_names import alike, listed, meant
-from ...configs.load import Override, resolved, settable, stored_config
+from ...configs.likely_names import alike, did_you_mean, list_names
+from ...configs.load import Override, resolve_config, settable, stored_config
 from ...configs.pools import prices_of
 from ...configs.schema import ConfigError, RunConfig, Section
-from ...configs.secrecy import redacted
+from ...configs.secrecy import redact
 from ...policies.engines.engine import EngineError
 from ...stores.address import run_argument
 from ...stores.journal import FencedError, Journal
@@ -240,7 +240,7 @@ class ControlServer:
             operator.configure(config)
             kept = {"op": command.op, "path": command.path, "value": value}
             operator.journal.record(CONTROL, kept)
-            operator.journal.set_meta([("config", canonical_json(resolved(config)))])
+            operator.journal.set_meta([("config", canonical_json(resolve_config(config)))])
         except REFUSALS:
             operator.configure(before)
             raise
@@ -282,9 +282,9 @@ def with_live(config: RunConfig, path: str, value: object) -> RunConfig:
         why = "cannot change while a run goes on" if path in known else "is no field"
         raise ConfigError(f"{path} {why}; {_settable(path, live)}")
     change = Override(source="ctl set", path=path, value=value)
-    checked = stored_config({**resolved(config), "recipe": config.recipe}, [change], {})
+    checked = stored_config({**resolve_config(config), "recipe": config.recipe}, [change], {})
     prices_of(checked.prices)  # A table that cannot be read is refused here, not by the next unit.
-    changed = _grafted(config, checked, path.split("."))
+    changed = _graft(config, checked, path.split("."))
     require_replicas(changed, path)
     return changed
 
@@ -293,16 +293,16 @@ def _settable(path: str, live: Sequence[str]) -> str:
     """Return a hint on the live field probably meant: one of that last name, or of a like name."""
     last = path.rpartition(".")[2]
     same = [other for other in live if other.rpartition(".")[2] == last]
-    hint = f"did you mean {same[0]!r}? " if same else meant(path, live)
-    return f"{hint}these can be set: {listed(alike(path, live), 'all: `lpfloop ctl get`')}"
+    hint = f"did you mean {same[0]!r}? " if same else did_you_mean(path, live)
+    return f"{hint}these can be set: {list_names(alike(path, live), 'all: `lpfloop ctl get`')}"
 
 
-def _grafted(config: Any, checked: Any, path: list[str]) -> Any:
+def _graft(config: Any, checked: Any, path: list[str]) -> Any:
     """Return `config`, secrets included, with the one value at `path` taken from `checked`."""
     name, *deeper = path
     value: object = getattr(checked, name)
     if deeper:
-        value = _grafted(getattr(config, name), value, deeper)
+        value = _graft(getattr(config, name), value, deeper)
     return cast("Section", config).model_copy(update={name: value})
 
 
@@ -313,7 +313,7 @@ def resolved_at(config: RunConfig, path: str) -> Json:
 
 def resolved_values(config: RunConfig, asked: Sequence[ConfigField]) -> dict[str, Json]:
     """Return the values of some fields of the configuration as plain data, by their paths."""
-    whole: Any = resolved(config)
+    whole: Any = resolve_config(config)
     found = dict[str, Json]()
     for field in asked:
         *sections, name = field.path.split(".")
@@ -356,7 +356,7 @@ def ask(folder: Path, command: Command) -> State:
         raise NoDaemonError(f"the daemon of run {folder.name} ended before it answered")
     answer = _ANSWER.validate_json(line)
     if answer.error is not None:
-        raise CommandRefusedError(redacted(answer.error))
+        raise CommandRefusedError(redact(answer.error))
     return answer.state
 
 

@@ -28,7 +28,7 @@ from ..data.prompts import TINY
 from ..lake.imports.answers_file import AnswersFile
 from ..lake.imports.import_files import IMPORT
 from ..run.handles import Planned
-from ..run.models import NO_MODEL, is_endpoint, located
+from ..run.models import NO_MODEL, is_endpoint, locate_model
 from ..run.reporter import Reporter, UnitStats
 from ..run.run import Run, Verb, Work
 from ..run.stage import Stage
@@ -36,7 +36,7 @@ from ..run.stop import StopSignal
 from ..stages.critique import CRITIQUE, critique_stage
 from .job import Job
 from .loop import work_until_whole
-from .opening import opened
+from .opening import open_job
 from .own_files import own_digests, own_files
 
 KEEP_ANSWERS = Verb("answers")
@@ -93,21 +93,21 @@ def critique_answers(
     if job.answers is None:
         raise ValueError(f"job {job.name} contains no answers to critique")
     answers = job.answers
-    with opened(job, (), reporter, stop, on_open=on_open) as run:
-        work_until_whole(run, lambda: _critique(run, _kept(run, answers)))
+    with open_job(job, (), reporter, stop, on_open=on_open) as run:
+        work_until_whole(run, lambda: _critique(run, _commit_answers(run, answers)))
         whole = f"done: {answers.rows} answers of {answers.source}"
         if_there_is_room(lambda: run.store.journal.record("end", whole))
 
 
 def _identity(critic: CriticConfig) -> str:
     try:
-        return model_digest(located(critic.model), critic.engine)
+        return model_digest(locate_model(critic.model), critic.engine)
     except EngineError as error:
         names = "" if is_endpoint(critic.model) else "; by name there are tiny and verifier"
         raise ConfigError(f"critic.model: {error}{names}") from error
 
 
-def _kept(run: Run, answers: AnswersFile) -> Planned:
+def _commit_answers(run: Run, answers: AnswersFile) -> Planned:
     """Commit the prompts and answers of the file, unit by unit."""
     size = run.config.prompts.chunk
     work = Work(

@@ -26,7 +26,7 @@ from ..run.handles import D, Rows
 from ..run.iteration import Iteration
 from ..run.outcomes import NothingToTrainOn
 from ..run.run import Run, Verb, Work
-from ..stages.train import train, unchanged
+from ..stages.train import keep_policy, train
 from ..stages.train_reward import train_reward
 
 GIVEN = "given"
@@ -133,14 +133,14 @@ def begin(run: Run, given: Given) -> Checkpoint:
     work = Work(verb=TAKE_OVER, params=given.params, upstream=(), reads=lambda: [()])
 
     def make(_: Unit) -> RowsByType:
-        return {Checkpoint: run.store.when_there_is_room(partial(_adopted, run, given))}
+        return {Checkpoint: run.store.when_there_is_room(partial(_adopt_checkpoints, run, given))}
 
     planned = run.make(given.iteration - 1, BEGIN, work, make)
     (checkpoint,) = run.store.rows(Checkpoint, planned.key(run.store.journal, 0))
     return checkpoint
 
 
-def _adopted(run: Run, given: Given) -> list[Checkpoint]:
+def _adopt_checkpoints(run: Run, given: Given) -> list[Checkpoint]:
     parent = _parent(run)
     rows = parent.parent.scan("checkpoints").filter(pl.col("at_step").is_null())
     same = rows.sort("iteration").collect().filter(pl.col("checkpoint_id") == given.policy).tail(1)
@@ -153,16 +153,16 @@ def _adopted(run: Run, given: Given) -> list[Checkpoint]:
 def train_given(it: Iteration, given: Given) -> Checkpoint:
     """M_t: the policy trained on the given rows; with a reward model made of them, M_{t-1}."""
     if given.reward:
-        train_reward(it, _taken(it.run, Pair, given))
-        return unchanged(it)
+        train_reward(it, _take_rows(it.run, Pair, given))
+        return keep_policy(it)
     if TRAINABLE[given.table] is Pair:
-        return train(it, _taken(it.run, Pair, given))
+        return train(it, _take_rows(it.run, Pair, given))
     if TRAINABLE[given.table] is UnpairedAnswer:
-        return train(it, _taken(it.run, UnpairedAnswer, given))
-    return train(it, _taken(it.run, Demonstration, given))
+        return train(it, _take_rows(it.run, UnpairedAnswer, given))
+    return train(it, _take_rows(it.run, Demonstration, given))
 
 
-def _taken(run: Run, row_type: type[D], given: Given) -> Rows[D]:
+def _take_rows(run: Run, row_type: type[D], given: Given) -> Rows[D]:
     """Commit the given rows, some a unit, as rows of this run."""
     starts = range(0, given.rows, ROWS_A_UNIT)
     work = Work(

@@ -52,7 +52,7 @@ BUCKET_REMEDY = (
 def diagnose(config: RunConfig, lake: Path, name: str = "run") -> Diagnosis:
     """Look at everything that a run with this configuration needs, and whether it is refused."""
     job = Job(config=config, lake=lake, name=name)
-    seen, roles, refusal = _observed(job)
+    seen, roles, refusal = _rehearse(job)
     looks = (
         _python(),
         _packages(config, roles),
@@ -66,12 +66,12 @@ def diagnose(config: RunConfig, lake: Path, name: str = "run") -> Diagnosis:
     found = Diagnosis(findings=tuple(finding for look in looks for finding in look))
     # What a look has found missing already is not told twice.
     if refusal and not any(f.detail in refusal for f in found.findings if f.status == "missing"):
-        return replace(found, findings=(*found.findings, _refused(refusal)))
+        return replace(found, findings=(*found.findings, _refusal(refusal)))
     start = _start(job, seen) if found.ok else ()
     return replace(found, findings=(*found.findings, *start))
 
 
-def _observed(job: Job) -> tuple[Observed, Sequence[NeededRole], str]:
+def _rehearse(job: Job) -> tuple[Observed, Sequence[NeededRole], str]:
     """Rehearse a job: return its recipe's behaviour, its models, and why it is refused, if so."""
     from ..data.files import InputError
     from ..recipes.roles import UnplayedRolesError
@@ -90,7 +90,7 @@ def _observed(job: Job) -> tuple[Observed, Sequence[NeededRole], str]:
             return NOTHING_SEEN, (), str(error)
 
 
-def _refused(why: str) -> Finding:
+def _refusal(why: str) -> Finding:
     return Finding(about="start", status="missing", detail=why)
 
 
@@ -106,7 +106,7 @@ def _start(job: Job, seen: Observed) -> Iterator[Finding]:
             with closing(Reader(folder)) as reader:
                 require_same_run(reader, job, parts.fingerprint)
     except (ConfigError, JournalError) as error:
-        yield _refused(str(error))
+        yield _refusal(str(error))
     else:
         yield Finding(about="start", status="ok", detail=f"run {job.name} would be opened")
 
@@ -139,7 +139,7 @@ def _python() -> Iterator[Finding]:
     )
 
 
-def _needed(config: RunConfig, roles: Sequence[NeededRole]) -> set[str]:
+def _needed_packages(config: RunConfig, roles: Sequence[NeededRole]) -> set[str]:
     """Return the distributions that this run needs."""
     from ...policies.engines.engine import EngineError
     from ..run.models import NO_MODEL
@@ -157,9 +157,13 @@ def _needed(config: RunConfig, roles: Sequence[NeededRole]) -> set[str]:
 
 
 def _packages(config: RunConfig, roles: Sequence[NeededRole]) -> Iterator[Finding]:
-    needed, pins, core = _needed(config, roles), installation.locked(), installation.core_names()
+    needed, pins, core = (
+        _needed_packages(config, roles),
+        installation.locked_versions(),
+        installation.core_names(),
+    )
     for name in [*core, *sorted(needed - {*core}), *OPTIONAL]:
-        here, pin = devices.installed(name), pins.get(name)
+        here, pin = devices.installed_version(name), pins.get(name)
         remedy, status = None, "ok"
         if here is None and name in needed:
             status, here = "missing", "not installed"

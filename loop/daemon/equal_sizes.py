@@ -107,11 +107,11 @@ def trial_size(config: RunConfig, plan: Plan, budget: TokenBudget, trained: int)
         own = size.units * settings.rollouts * config.policy.sampling.max_tokens
         # Judges may work in the steps themselves.
         every = sum(stage.most_tokens for stage in stages if stage.stage == size.method)
-        once = _planned(stage for stage in stages if stage.stage != size.method)
+        once = _planned_tokens(stage for stage in stages if stage.stage != size.method)
         each = np.array([min(every, own), max(0, every - own)]) / size.units
         trial = RunSize(method=size.method)
     else:
-        each = TRIAL_ITERATIONS * _planned(stages) / max(1, min(size.units, trained))
+        each = TRIAL_ITERATIONS * _planned_tokens(stages) / max(1, min(size.units, trained))
         trial = RunSize(iterations=TRIAL_ITERATIONS)
     units = _fitting(once, each, budget, TRIAL_SHARE)
     if not units:
@@ -129,12 +129,12 @@ def compared_size(
     """
     if tried.method:
         late = [unit for unit in spent if (unit.step or 0) > tried.units // 2]
-        each = _spent(late) / max(1, len(late))
-        once = _spent(spent) - tried.units * each
+        each = _spent_tokens(late) / max(1, len(late))
+        once = _spent_tokens(spent) - tried.units * each
         return replace(tried, units=_fitting(once, each, budget, FILLED))
     last = max((unit.iteration for unit in spent), default=1)
-    first = _spent(unit for unit in spent if unit.iteration <= 1) / tried.units
-    later = _spent(unit for unit in spent if unit.iteration == last) / tried.units
+    first = _spent_tokens(unit for unit in spent if unit.iteration <= 1) / tried.units
+    later = _spent_tokens(unit for unit in spent if unit.iteration == last) / tried.units
     prompts = _fitting(np.zeros(2), first + (ITERATIONS - 1) * later, budget, FILLED)
     if prompts <= trained:
         return RunSize(iterations=ITERATIONS, units=prompts)
@@ -169,14 +169,14 @@ def _too_small(
     )
 
 
-def _planned(stages: Iterable[PlannedStage]) -> Tokens:
+def _planned_tokens(stages: Iterable[PlannedStage]) -> Tokens:
     """Return the most tokens that planned stages may generate."""
     every = list(stages)
     judged = sum(stage.most_tokens for stage in every if stage.judge_calls)
     return np.array([sum(stage.most_tokens for stage in every) - judged, judged], dtype=float)
 
 
-def _spent(units: Iterable[SpentUnit]) -> Tokens:
+def _spent_tokens(units: Iterable[SpentUnit]) -> Tokens:
     every = [unit.cost for unit in units]
     return np.array(
         [sum(c.policy_tokens for c in every), sum(c.judge_tokens for c in every)], dtype=float

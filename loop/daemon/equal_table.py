@@ -55,7 +55,7 @@ def equal_document(record: EqualRecord, outcomes: Sequence[MethodOutcome]) -> di
         "judge_tokens": record.budget.judge_tokens,
         "seeds": list[Json](_seeds(outcomes)),
         "trial_seed": record.trial_seed,
-        "methods": [_method(outcome, outcomes) for outcome in _shown(outcomes)],
+        "methods": [_method(outcome, outcomes) for outcome in _with_start(outcomes)],
         "verdicts": [_verdict(each) for each in method_verdicts(outcomes)],
         "trials": [
             {
@@ -80,7 +80,7 @@ def equal_tables(record: EqualRecord, outcomes: Sequence[MethodOutcome]) -> Mapp
         f"Held-out prompts (test): the last policy within {record.budget.policy_tokens:,} "
         f"generated tokens{of_judges}; mean [95 % {over}]"
     )
-    shown = _shown(outcomes)
+    shown = _with_start(outcomes)
     names = [n for n in (*FIGURES, *COSTS) if any(o.figure(n) is not None for o in shown)]
     head = ["Method", *(HEADINGS.get(name) or figure_label(name) for name in names), "used %"]
     rows = [
@@ -137,7 +137,7 @@ def _is_over(run: RunReader) -> bool:
     return any(how.startswith(("done", NothingToTrainOn.__name__)) for how in ended)
 
 
-def _shown(outcomes: Sequence[MethodOutcome]) -> list[MethodOutcome]:
+def _with_start(outcomes: Sequence[MethodOutcome]) -> list[MethodOutcome]:
     """Return the outcomes with M_0 before them."""
     first = initial_outcome(outcomes)
     return [*([] if first is None else [first]), *outcomes]
@@ -190,11 +190,11 @@ def _cell(name: str, outcome: MethodOutcome, outcomes: Sequence[MethodOutcome]) 
     if value is None:
         return "-"
     if value.low is None or value.high is None:
-        return _told(name, value.value)
-    return f"{_told(name, value.value)} [{_told(name, value.low)}, {_told(name, value.high)}]"
+        return _format(name, value.value)
+    return f"{_format(name, value.value)} [{_format(name, value.low)}, {_format(name, value.high)}]"
 
 
-def _told(name: str, value: float) -> str:
+def _format(name: str, value: float) -> str:
     if name in COSTS:
         return f"{value:,.2f}" if name == "hours" else f"{value:,.0f}"
     return f"{100 * value:.1f}" if name == "used" else told_value(name, value)
@@ -231,7 +231,7 @@ def equal_remarks(record: EqualRecord, outcomes: Sequence[MethodOutcome]) -> Ite
 def _incomparable(outcomes: Sequence[MethodOutcome]) -> Iterator[str]:
     reasons: dict[str, list[str]] = {}
     for name in FIGURES:
-        reason = incomparable([outcome.together for outcome in _shown(outcomes)], name)
+        reason = incomparable([outcome.together for outcome in _with_start(outcomes)], name)
         if reason is not None:
             reasons.setdefault(reason, []).append(HEADINGS.get(name) or figure_label(name))
     for reason, headings in reasons.items():

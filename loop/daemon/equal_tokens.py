@@ -235,8 +235,8 @@ class EqualComparison:
             self.note(f"{trial.run}: trial of {method.recipe}, {size}: {trial}")
             own = _overrides({**trial.settings, **UNEXAMINED})
             config = self._config(method.recipe, record.trial_seed, *own, *size.overrides())
-            self._worked(Job(config=config, lake=lake, name=trial.run))
-        trials = _scored(lake, method.trials)
+            self._work(Job(config=config, lake=lake, name=trial.run))
+        trials = _score_trials(lake, method.trials)
         scores = {place: t.score for place, t in enumerate(trials) if t.score is not None}
         if not scores:
             left_out = "; ".join(dict.fromkeys(trial.reason for trial in trials))
@@ -260,12 +260,12 @@ class EqualComparison:
         iterations = max(size.iterations, _course(lake, name)[0])
         while True:
             longer = config.model_copy(update={"iterations": iterations})
-            done = self._worked(Job(config=longer, lake=lake, name=name))
+            done = self._work(Job(config=longer, lake=lake, name=name))
             if not done or size.method or not _has_room(lake, name, record.budget):
                 return
             iterations += 1
 
-    def _worked(self, job: Job) -> bool:
+    def _work(self, job: Job) -> bool:
         """Work on a job; return whether it came to its end, and did not end early."""
         try:
             self.turn(job)
@@ -301,9 +301,9 @@ def _overrides(values: Mapping[str, object]) -> list[Override]:
     return [Override(source=SOURCE, path=path, value=value) for path, value in values.items()]
 
 
-def _scored(lake: Path, trials: Sequence[TriedSettings]) -> tuple[TriedSettings, ...]:
+def _score_trials(lake: Path, trials: Sequence[TriedSettings]) -> tuple[TriedSettings, ...]:
     """Return trials with the score of the last policy of each, all by the first shared figure."""
-    measured = [_measured(lake, trial) for trial in trials]
+    measured = [_measure_trial(lake, trial) for trial in trials]
     figure = next((f.name for f in USUAL if all(f.name in of for _, of in measured if of)), "")
     return tuple(
         replace(trial, figure=figure, score=fmean(own.values()), prompts=len(own), reason="")
@@ -313,7 +313,7 @@ def _scored(lake: Path, trials: Sequence[TriedSettings]) -> tuple[TriedSettings,
     )
 
 
-def _measured(
+def _measure_trial(
     lake: Path, trial: TriedSettings
 ) -> tuple[TriedSettings, Mapping[str, Mapping[str, float]]]:
     """Return a trial with its tokens, and its last policy's values on dev prompts by figure."""

@@ -15,10 +15,10 @@ from ..evaluation.assess import evaluate
 from ..evaluation.checkpoint_history import CheckpointHistory
 from ..evaluation.observed import FEWEST
 from ..evaluation.overoptimization_checks import watch
-from ..evaluation.policy_verdicts import judged
+from ..evaluation.policy_verdicts import commit_verdicts
 from ..evaluation.probe import probe
 from ..evaluation.step_eval_sets import chosen_policy
-from ..run.handles import Prompts, chunked
+from ..run.handles import Prompts, chunk_prompts
 from ..run.iteration import Iteration
 
 
@@ -34,13 +34,13 @@ class EvalSets:
         """Return the eval sets of a run of these prompts."""
         every: dict[Split, Sequence[Prompt]] = {
             DEV: deciding(config, prompts),
-            HELD_OUT: examined(config, prompts),
+            HELD_OUT: eval_prompts(config, prompts),
         }
         return cls(prompts=every, chunk=config.prompts.chunk)
 
     def chunked(self, split: Split) -> Prompts:
         """Return a split's prompts in the chunks of a stage."""
-        return chunked(self.prompts[split], self.chunk)
+        return chunk_prompts(self.prompts[split], self.chunk)
 
     @property
     def sets(self) -> Mapping[str, list[Prompt]]:
@@ -53,7 +53,9 @@ class EvalSets:
 
 def evaluate_steps(it: Iteration, last: Checkpoint, eval_sets: EvalSets) -> Checkpoint:
     """Evaluate the policies that a training published at its steps before the last; return M_t."""
-    held_out = {name: chunked(prompts, eval_sets.chunk) for name, prompts in eval_sets.sets.items()}
+    held_out = {
+        name: chunk_prompts(prompts, eval_sets.chunk) for name, prompts in eval_sets.sets.items()
+    }
     return chosen_policy(it, last, eval_sets.chunked(DEV), held_out)
 
 
@@ -65,29 +67,33 @@ def evaluate_sets(
     if decides:
         evaluate(it, eval_sets.chunked(DEV), benchmark=DEV)
     for benchmark, prompts in eval_sets.sets.items():
-        evaluate(it, chunked(prompts, eval_sets.chunk), benchmark=benchmark)
+        evaluate(it, chunk_prompts(prompts, eval_sets.chunk), benchmark=benchmark)
     probe(it)
     if it.number == course.first:
         return course
     watch(it, DEV if len(eval_sets.prompts[DEV]) >= FEWEST else HELD_OUT)
-    course = judged(it, course, eval_sets.prompts[HELD_OUT], HELD_OUT)
-    return judged(it, course, eval_sets.prompts[DEV], DEV) if decides else course.having(it.parent)
+    course = commit_verdicts(it, course, eval_sets.prompts[HELD_OUT], HELD_OUT)
+    return (
+        commit_verdicts(it, course, eval_sets.prompts[DEV], DEV)
+        if decides
+        else course.having(it.parent)
+    )
 
 
-def examined(config: RunConfig, prompts: Sequence[Prompt]) -> list[Prompt]:
+def eval_prompts(config: RunConfig, prompts: Sequence[Prompt]) -> list[Prompt]:
     """Return the held-out prompts that every policy of a run is evaluated on, set by set."""
     sets: dict[str, list[Prompt]] = {}
-    for prompt in ordered(prompts, HELD_OUT, config.seed):
+    for prompt in order_prompts(prompts, HELD_OUT, config.seed):
         sets.setdefault(prompt.eval_set or "", []).append(prompt)
     return [p for name in sorted(sets) for p in sets[name][: config.prompts.max_test]]
 
 
 def deciding(config: RunConfig, prompts: Sequence[Prompt]) -> list[Prompt]:
     """Return the dev prompts by which the policies of a run are compared during the run."""
-    return ordered(prompts, DEV, config.seed)[: config.prompts.max_dev]
+    return order_prompts(prompts, DEV, config.seed)[: config.prompts.max_dev]
 
 
-def ordered(prompts: Sequence[Prompt], split: str, seed: int) -> list[Prompt]:
+def order_prompts(prompts: Sequence[Prompt], split: str, seed: int) -> list[Prompt]:
     """Return the prompts of a split in an order that depends on the seed and their ids alone."""
     chosen = [prompt for prompt in prompts if prompt.split == split]
     return sorted(chosen, key=lambda p: (derive_seed(seed, "order", p.prompt_id), p.prompt_id))

@@ -26,12 +26,12 @@ from ..lake.imports import require_loop
 from ..lake.query.model_names import LATEST, model_of, policy_of
 from ..lake.query.policy_figures import measured_on
 from ..lake.query.runs import open_run
-from ..run.handles import chunked, content_key
+from ..run.handles import chunk_prompts, content_key
 from ..run.reporter import Reporter
 from ..run.stop import StopSignal
 from .iterations import iteration
 from .job import Job
-from .opening import opened
+from .opening import open_job
 from .own_files import require_own_files
 
 _NAMED = re.compile(r"([A-Za-z0-9][\w.-]*)=(.+)", re.DOTALL)
@@ -102,10 +102,10 @@ def _measure(
     job = Job(config=config, lake=lake, name=name)
     every = [prompt for prompts in sets.values() for prompt in prompts]
     step = asked_of.at_step
-    with opened(job, every, reporter, StopSignal()) as run:
+    with open_job(job, every, reporter, StopSignal()) as run:
         it = iteration(run, asked_of.iteration, asked_of)
         for benchmark, prompts in sets.items():
-            asked = chunked(prompts, config.prompts.chunk)
+            asked = chunk_prompts(prompts, config.prompts.chunk)
             evaluate(it, asked, benchmark=benchmark, step=step)
     return [step_benchmark(benchmark, step) for benchmark in sets]
 

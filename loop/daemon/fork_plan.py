@@ -59,7 +59,7 @@ def with_reuse(
             return replace(plan, fork=parent)
         same = _same_stages(rehearsal, rehearsed)
         last = max(stage.iteration for stage in rehearsal.stages)
-        left = _left(plan, same, _done(reader), last)
+        left = _pending_stages(plan, same, _done_units(reader), last)
         return replace(plan, fork=parent, stages=tuple(left))
 
 
@@ -67,7 +67,7 @@ def _cut(config: RunConfig) -> Json:
     return config.prompts.model_dump(mode="json", include={*CUT})
 
 
-def _unrehearsed(config: RunConfig) -> Json:
+def _skipped_settings(config: RunConfig) -> Json:
     """Return the settings of trainings that a rehearsal replaces."""
     training = config.training
     online = [getattr(training, name) for name in sorted(ONLINE)]
@@ -77,10 +77,10 @@ def _unrehearsed(config: RunConfig) -> Json:
 
 def _same_stages(fork: Rehearsal, parent: Rehearsal) -> set[StageId]:
     """Return the rehearsed stages that compute the same in both runs, from the same."""
-    before = {id_: planned.identity for id_, planned, _ in _planned(parent)}
-    trained_alike = _unrehearsed(fork.config) == _unrehearsed(parent.config)
+    before = {id_: planned.identity for id_, planned, _ in _planned_stages(parent)}
+    trained_alike = _skipped_settings(fork.config) == _skipped_settings(parent.config)
     found = set[StageId]()
-    for id_, planned, upstream in _planned(fork):
+    for id_, planned, upstream in _planned_stages(fork):
         trains = id_[1].partition(":")[0] in TRAINING
         alike = before.get(id_) == planned.identity and found.issuperset(upstream)
         if alike and (trained_alike or not trains):
@@ -88,18 +88,18 @@ def _same_stages(fork: Rehearsal, parent: Rehearsal) -> set[StageId]:
     return found
 
 
-def _planned(rehearsal: Rehearsal) -> Iterator[tuple[StageId, Planned, Sequence[StageId]]]:
+def _planned_stages(rehearsal: Rehearsal) -> Iterator[tuple[StageId, Planned, Sequence[StageId]]]:
     for stage in rehearsal.stages:
         if stage.planned is not None:
             yield (stage.planned.iteration, stage.planned.stage), stage.planned, stage.upstream
 
 
-def _done(parent: RunReader) -> Mapping[StageId, tuple[int, int]]:
+def _done_units(parent: RunReader) -> Mapping[StageId, tuple[int, int]]:
     """Return how many units of each stage the parent has planned, and done."""
     return {(s.iteration, s.stage): (s.planned, s.done) for s in parent.journal.stages()}
 
 
-def _left(
+def _pending_stages(
     plan: Plan, same: set[StageId], done: Mapping[StageId, tuple[int, int]], last: int
 ) -> list[PlannedStage]:
     """Return the stages of a plan with the units that are left for the fork.

@@ -15,7 +15,7 @@ from ..evaluation.overoptimization_checks import stop_at_alarms
 from ..lake.search.duplicates import note_duplicates
 from ..recipes import variant_of
 from ..recipes.refusals import judges_itself
-from ..run.handles import Prompts, chunked
+from ..run.handles import Prompts, chunk_prompts
 from ..run.iteration import Iteration, served_checkpoint
 from ..run.models import is_endpoint
 from ..run.outcomes import Regressed
@@ -27,7 +27,7 @@ from ..stages.select_prompts import Suitable, suitable
 from ..stages.smoke_test import smoke_test
 from ..stages.train import keep_initial
 from .derived_run import Given, begin, stored_given, train_given
-from .eval_sets import EvalSets, evaluate_sets, evaluate_steps, ordered
+from .eval_sets import EvalSets, evaluate_sets, evaluate_steps, order_prompts
 from .score import report_score
 from .tell_trackers import tell_trackers
 
@@ -41,7 +41,7 @@ def whole(config: RunConfig) -> str:
     return f"done: {config.iterations} iterations"
 
 
-def converged(config: RunConfig) -> str:
+def end_of_converged(config: RunConfig) -> str:
     """Return the recorded end of a converged run."""
     return f"done: no new best in {config.verdict.converged_after} iterations"
 
@@ -59,12 +59,12 @@ def turn(
     """
     parts = range(0, len(prompts), PROMPTS_A_PART)
     keep_prompts(run, "prompts", [prompts[i : i + PROMPTS_A_PART] for i in parts])
-    train = ordered(prompts, "train", run.config.seed)
+    train = order_prompts(prompts, "train", run.config.seed)
     eval_sets = EvalSets.of(run.config, prompts)
     given = stored_given(run.store.journal)
     checkpoint = keep_initial(run) if given is None or given.iteration == 1 else begin(run, given)
     first = checkpoint.iteration
-    if given is None and run.config.iterations > first and tried(run, checkpoint, train):
+    if given is None and run.config.iterations > first and try_smoke_test(run, checkpoint, train):
         on_tried()
     sampled = run.config.iterations > first + (given is not None)
     chosen = suitable(run, train) if sampled else Suitable(prompts=train)
@@ -78,7 +78,7 @@ def turn(
             it = iteration(run, number, start, share, eval_sets.chunked(HELD_OUT))
             if run.seen.trains and not is_endpoint(run.models.initial.location):
                 warm_trainer(run)
-            checkpoint = evaluate_steps(it, _trained(it, given), eval_sets)
+            checkpoint = evaluate_steps(it, _train(it, given), eval_sets)
             check_drafts(it)
         if number == first or checkpoint.checkpoint_id != start.checkpoint_id:
             course = evaluate_sets(iteration(run, number, checkpoint), course, eval_sets)
@@ -94,12 +94,12 @@ def turn(
             _discard_work(run)
             run.store.back_up()
         if _is_over(run, course):
-            return converged(run.config)
+            return end_of_converged(run.config)
         stop_at_alarms(run, number)
     return whole(run.config)
 
 
-def tried(run: Run, checkpoint: Checkpoint, train: Sequence[Prompt]) -> bool:
+def try_smoke_test(run: Run, checkpoint: Checkpoint, train: Sequence[Prompt]) -> bool:
     """Make the smoke test of a run, if it is still due; return whether it ran."""
     it = iteration(run, checkpoint.iteration, checkpoint)
     return smoke_test(it, train, judge="follows" if judges_itself(run.config) else "frozen")
@@ -124,7 +124,7 @@ def _is_over(run: Run, course: CheckpointHistory) -> bool:
     return wanted.converged_after is not None and course.gainless >= wanted.converged_after
 
 
-def _trained(it: Iteration, given: Given | None) -> Checkpoint:
+def _train(it: Iteration, given: Given | None) -> Checkpoint:
     """Return M_t: by the recipe, or from the rows that were given."""
     if given is not None and it.number == given.iteration:
         return train_given(it, given)
@@ -152,8 +152,8 @@ def iteration(
         number=number,
         parent=checkpoint,
         policy=served_checkpoint(run, checkpoint),
-        train_prompts=chunked(prompts, run.config.prompts.chunk),
-        held_out=held_out or chunked((), run.config.prompts.chunk),
+        train_prompts=chunk_prompts(prompts, run.config.prompts.chunk),
+        held_out=held_out or chunk_prompts((), run.config.prompts.chunk),
     )
 
 

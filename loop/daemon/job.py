@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from ...configs.load import resolved, semantic
+from ...configs.load import resolve_config, semantic
 from ...configs.schema import ConfigError, RunConfig
 from ...stores.address import run_argument
 from ...stores.journal import Journal
@@ -68,7 +68,7 @@ def open_journal(
         ConfigError: if the run was started with another configuration, or cannot be forked.
     """
     stored, known = canonical_json(fingerprint), canonical_json(seen.as_json())
-    snapshot = canonical_json(resolved(job.config))
+    snapshot = canonical_json(resolve_config(job.config))
     require_forkable(folder, job)
     if not (folder / JOURNAL).exists():
         parent = {} if job.fork is None else {"parent": job.fork}

@@ -15,7 +15,7 @@ from logging.handlers import RotatingFileHandler
 from pathlib import Path
 from typing import cast
 
-from ...configs.secrecy import redacted
+from ...configs.secrecy import redact
 from ...stores.keys import Json
 from ..run.reporter import EVERY_S, RUN_LOGGER, Reporter, UnitStats
 
@@ -42,7 +42,7 @@ class JsonLineFormatter(logging.Formatter):
             "time": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds"),
             "level": record.levelname.lower(),
             "logger": record.name,
-            "message": redacted(message)[:LONGEST_MESSAGE],
+            "message": redact(message)[:LONGEST_MESSAGE],
         }
         fields = cast("Mapping[str, object] | None", getattr(record, FIELDS, None))
         if fields:
@@ -54,7 +54,7 @@ def _plain(value: object) -> object:
     """Return numbers as they are, anything else as a text without secrets."""
     if value is None or isinstance(value, bool | int | float):
         return value
-    return redacted(str(value))[:LONGEST_MESSAGE]
+    return redact(str(value))[:LONGEST_MESSAGE]
 
 
 class BoundedLog(RotatingFileHandler):

@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from ...configs.schema import ConfigError, RunConfig
-from ...configs.secrecy import redacted
+from ...configs.secrecy import redact
 from ...policies.engines.engine import EngineError
 from ...policies.trainers.job import TrainingError
 from ...stores.bucket import BucketError
@@ -19,7 +19,7 @@ from ..data.row_notes import RowNotes
 from ..evaluation.assessable import require_assessable, require_matchable
 from ..evaluation.probe_sets import require_probes
 from ..recipes.refusals import require_verifiable
-from ..recipes.roles import unwatched
+from ..recipes.roles import warn_unwatched
 from ..run.models import is_endpoint
 from ..run.outcomes import AlarmStopError, NothingToTrainOn, Regressed
 from ..run.reporter import Reporter
@@ -30,11 +30,11 @@ from ..stages.keep_prompts import keep_receipts
 from ..stages.mix import mix_of, require_mix
 from ..stages.people_labels import label_prompts, require_same_prompts
 from ..stages.supervised_set import require_supervised
-from .eval_sets import examined
-from .iterations import converged, turn, whole
+from .eval_sets import eval_prompts
+from .iterations import end_of_converged, turn, whole
 from .job import Job
 from .machine_check import faint_rates
-from .opening import opened, rehearsed
+from .opening import open_job, rehearse_job
 from .rehearsal import Rehearsal
 
 UNTRAINABLE = (
@@ -75,18 +75,18 @@ def run_loop(
     notes = notes_of(job.config.prompts)
     prompts = required_prompts(job.config, job.read_lake, notes)
     begins = not (run_folder(job.lake, job.name) / JOURNAL).exists()
-    rehearsal = rehearsed(job, prompts) if begins else None
+    rehearsal = rehearse_job(job, prompts) if begins else None
     seen = None if rehearsal is None else rehearsal.seen
-    with opened(job, prompts, reporter, stop, on_open=on_open, seen=seen) as run:
+    with open_job(job, prompts, reporter, stop, on_open=on_open, seen=seen) as run:
         ended = run.store.journal.events("end")[-1:]
-        finished = ended in ([whole(run.config)], [converged(run.config)])
+        finished = ended in ([whole(run.config)], [end_of_converged(run.config)])
         if is_endpoint(run.models.initial.location) and run.seen.trains and not finished:
             untrainable = UNTRAINABLE.format(run.models.initial.location)
             reporter.note(untrainable, "warning", code="W-UNTRAINABLE")
         elif not finished:
             for remark in faint_rates(run.config, run.seen.trainings):
                 reporter.note(remark, "warning", code="W-RATE")
-            for remark in unwatched(run.config):
+            for remark in warn_unwatched(run.config):
                 reporter.note(remark, "warning", code="W-UNWATCHED")
 
         if job.given is None:
@@ -120,7 +120,7 @@ def required_prompts(config: RunConfig, lake: Path, notes: RowNotes | None = Non
     labels = label_prompts(config, lake) if config.annotation.source else ()
     prompts = load_prompts(config.prompts, seed=config.seed, notes=notes, labelled=labels)
     require_same_prompts(labels, prompts)
-    require_assessable(config, examined(config, prompts))
+    require_assessable(config, eval_prompts(config, prompts))
     require_matchable(config, prompts)
     require_verifiable(config, prompts)
     require_probes(config.assessment.probes, prompts)
@@ -154,6 +154,6 @@ def work_until_whole(run: Run, work: Callable[[], None]) -> None:
         UnreadRepliesError,
         AlarmStopError,
     ) as end:
-        how = redacted(f"{type(end).__name__}: {str(end) or 'a stop was asked for'}")
+        how = redact(f"{type(end).__name__}: {str(end) or 'a stop was asked for'}")
         if_there_is_room(lambda: run.store.journal.record("end", how))
         raise

@@ -10,7 +10,7 @@ from pathlib import Path
 from ...configs.own_function import names_function
 from ...configs.schema import ConfigError, EngineConfig, RewardConfig, RunConfig
 from ...configs.training import TrainingConfig
-from ...policies.devices import installed
+from ...policies.devices import installed_version
 from ...policies.engines.engine import EngineError
 from ...policies.trainers.checks import refuse_missing_layers
 from ...policies.trainers.job import ONLINE, Method, TrainingError
@@ -25,7 +25,7 @@ from ...policies.workers.places import (
 from ...policies.workers.ray_cluster import ray_request
 from ...stores.installation import pip_install
 from ..recipes.roles import COMPLETION, NeededRole, trainings
-from ..run.models import NLI, REWARD, is_endpoint, located
+from ..run.models import NLI, REWARD, is_endpoint, locate_model
 from .hardware import devices
 
 LOCAL = ("vllm", "transformers")
@@ -53,7 +53,7 @@ def places_of(
             found[role.name] = device_groups(NLI, config.facts.nli.devices, 1)
         elif role.engine is None:
             found[role.name] = local_groups(config.reward, function=names_function(role.model))
-        elif role.named and engine_kind(located(role.model), role.engine) in LOCAL:
+        elif role.named and engine_kind(locate_model(role.model), role.engine) in LOCAL:
             section = engine_section(role.name) or f"{role.name}: engine"
             found[role.name] = local_groups(role.engine, section)
     return found
@@ -117,7 +117,7 @@ def require_fit(config: RunConfig) -> None:
     Raises:
         ConfigError: naming the setting.
     """
-    for reason in (*excluded(config.training), *_not_here(config)):
+    for reason in (*contradictions(config.training), *_not_here(config)):
         raise ConfigError(reason)
 
 
@@ -148,7 +148,7 @@ def faint_rates(config: RunConfig, methods: Sequence[Method]) -> Iterator[str]:
             )
 
 
-def excluded(training: TrainingConfig) -> Iterator[str]:
+def contradictions(training: TrainingConfig) -> Iterator[str]:
     """Yield the contradictions of the settings themselves, on any machine."""
     lora = training.lora
     if not lora.r and lora.quantise != "none":
@@ -187,7 +187,7 @@ def _not_here(config: RunConfig) -> Iterator[str]:
             continue
         if not devices().on_gpu:
             yield f"{setting} needs an NVIDIA GPU, and this machine shows none: leave it out"
-        if installed(package) is None:
+        if installed_version(package) is None:
             yield (
                 f"{setting} needs {package}, which is not installed: {pip_install(package)}, or "
                 "leave it out"

@@ -31,12 +31,12 @@ from ...policies.memory.terms import (
     Term,
     Workload,
     canary_terms,
-    fixed,
+    fixed_term,
     inference_of,
     number_bytes,
     published_number,
     scorer_terms,
-    summed,
+    sum_terms,
     training_terms,
     transformers_terms,
     vllm_terms,
@@ -46,9 +46,9 @@ from ...policies.trainers.launch import processes_of
 from ...policies.trainers.training_fit import placed_fit
 from ...policies.workers.open import engine_kind
 from ..recipes.roles import NeededRole, trainings
-from ..run.models import CRITIC, REWARD, is_endpoint, is_rewarded, located
+from ..run.models import CRITIC, REWARD, is_endpoint, is_rewarded, locate_model
 from .hardware import Devices, devices
-from .machine_check import engine_section, excluded
+from .machine_check import contradictions, engine_section
 
 MARGIN = 0.1
 """The share of a device that must stay free, and by which the arithmetic may be wrong.
@@ -187,7 +187,7 @@ def memory_of(
         for changes in _candidates(stage, config, machine):
             changed = config
             for path, value in changes.items():
-                changed = _changed(changed, path.split("."), value)
+                changed = _with_settings(changed, path.split("."), value)
             if not _is_possible(changed.training):
                 continue
             now = next((s for s in stages(changed) if s.stage == stage.stage), stage)
@@ -282,7 +282,7 @@ class MemoryStages:
         engines: dict[str, list[NeededRole]] = {}
         for role in self.roles:
             if self._is_here(role) and role.engine is not None:
-                key = f"{located(role.model)} {role.engine.model_dump_json()}"
+                key = f"{locate_model(role.model)} {role.engine.model_dump_json()}"
                 engines.setdefault(key, []).append(role)
         for first, *others in engines.values():
             names = [role.name for role in (first, *others)]
@@ -326,7 +326,7 @@ class MemoryStages:
         """Return the engine of a role's model; "" for a reward model or an unset one."""
         if role.engine is None or not role.named:
             return ""
-        return engine_kind(located(role.model), role.engine)
+        return engine_kind(locate_model(role.model), role.engine)
 
     def _is_here(self, role: NeededRole) -> bool:
         """Whether a role's engine takes memory of this machine."""
@@ -337,7 +337,7 @@ class MemoryStages:
         """Yield an engine's stage; on a CPU vLLM's cache has a separate size, and a stage."""
         engine = role.engine or EngineConfig()
         copies = _copies(engine) or 1
-        shape = self.shapes(Path(located(role.model)))
+        shape = self.shapes(Path(locate_model(role.model)))
         if role.name == "policy" and {*self.methods} - {"reward"}:
             # From the second iteration on it is as the training here publishes it.
             fit = placed_fit(self.config)
@@ -351,13 +351,13 @@ class MemoryStages:
             yield self._vllm(stage, shape, inference, engine.devices, share)
         else:
             size = engine.kv_cache_gib * GIB
-            cache = fixed(KV_CACHE, inference.cache(shape, inference.context))
+            cache = fixed_term(KV_CACHE, inference.cache(shape, inference.context))
             setting = "engine.kv_cache_gib"
             found = StageMemory(
                 stage=f"{stage}: cache", device=setting, has_bytes=size, terms=(cache,)
             )
             yield _with_room(found, shape, inference, size)
-            terms = [fixed("weights", inference.weights(shape)), fixed(KV_CACHE, size)]
+            terms = [fixed_term("weights", inference.weights(shape)), fixed_term(KV_CACHE, size)]
             yield self._on_device(stage, terms, engine.devices, copies)
 
     def _inference(self, role: NeededRole, shape: ModelShape) -> Inference:
@@ -391,7 +391,7 @@ class MemoryStages:
     def _scoring(self) -> Iterator[StageMemory]:
         reward, on_gpu = self.config.reward, self.have.on_gpu
         copies = _copies(reward) or 1
-        shape = self.shapes(Path(located(reward.model, "reward")))
+        shape = self.shapes(Path(locate_model(reward.model, "reward")))
         length = min(reward.max_length, shape.context or reward.max_length)
         number = self._reward_number(shape)
         if reward.runner == VLLM and on_gpu:
@@ -422,7 +422,7 @@ class MemoryStages:
         """
         config, settings = self.config, self._settings(method)
         training, online = config.training, method in ONLINE
-        shape = self.shapes(Path(located(config.policy.model)))
+        shape = self.shapes(Path(locate_model(config.policy.model)))
         start = self._reward_start(shape) if method == "reward" else shape
         processes = self._processes(settings)
         divided = training.sharding != "none"
@@ -476,15 +476,17 @@ class MemoryStages:
                 share, setting = settings.sampler_memory, f"training.{method}.sampler_memory"
             name = f"{stage}: sampler"
             stages.append(self._vllm(name, shape, inference, engine.devices, share, setting))
-            sampler = fixed("sampler", stages[0].has_bytes)
+            sampler = fixed_term("sampler", stages[0].has_bytes)
         else:
-            sampler = summed("sampler", self._drawing(shape, inference, settings.rollouts))
+            sampler = sum_terms("sampler", self._drawing(shape, inference, settings.rollouts))
         beside = [sampler] if sampled & trained else []
         if critic := self._rewarding_critic():
             judged = {*self._cards((critic.engine or EngineConfig()).devices)}
             *_, found = self._engine(critic.name, critic)
             by_vllm = self.have.on_gpu and self._kind(critic) == VLLM
-            held = fixed(CRITIC, found.has_bytes) if by_vllm else summed(CRITIC, found.terms)
+            held = (
+                fixed_term(CRITIC, found.has_bytes) if by_vllm else sum_terms(CRITIC, found.terms)
+            )
             if judged & trained:
                 beside.append(held)
             if judged & sampled and not sampled & trained:
@@ -509,19 +511,19 @@ class MemoryStages:
             return self._reward_start(shape).as_classifier()
         if names_function(config.reward.model):
             return None
-        return self.shapes(Path(located(config.reward.model, "reward")))
+        return self.shapes(Path(locate_model(config.reward.model, "reward")))
 
     def _reward_start(self, shape: ModelShape) -> ModelShape:
         """Return the model that a reward model begins as: by default the policy's."""
         named = self.config.training.reward.model
-        return shape if named is None else self.shapes(Path(located(named)))
+        return shape if named is None else self.shapes(Path(locate_model(named)))
 
     def _canary(self) -> Iterator[StageMemory]:
         """Yield the measurement of the trained policy on the longest rows of its training.
 
         A model too large for the first GPU of a node's processes continues on the next ones.
         """
-        shape = self.shapes(Path(located(self.config.policy.model)))
+        shape = self.shapes(Path(locate_model(self.config.policy.model)))
         trained = [self._settings(method) for method in self.methods if method != "reward"]
         longest = max(settings.max_length for settings in trained)
         on_gpu = self.have.on_gpu
@@ -587,7 +589,7 @@ def _is_possible(training: TrainingConfig) -> bool:
         TrainingConfig.model_validate(training.model_dump())
     except ValidationError:
         return False
-    return not any(excluded(training))
+    return not any(contradictions(training))
 
 
 def _most_helpful(stage: StageMemory, found: Iterator[Remedy]) -> tuple[Remedy, ...]:
@@ -690,10 +692,10 @@ def _at(config: BaseModel, path: str) -> Any:
     return config
 
 
-def _changed(section: BaseModel, path: Sequence[str], value: object) -> Any:
+def _with_settings(section: BaseModel, path: Sequence[str], value: object) -> Any:
     """Return a section with another value at a path."""
     name, *rest = path
-    below = _changed(getattr(section, name), rest, value) if rest else value
+    below = _with_settings(getattr(section, name), rest, value) if rest else value
     return section.model_copy(update={name: below})
 
 

@@ -29,7 +29,7 @@ PROBES = 32
 
 def model_findings(config: RunConfig, roles: "Sequence[NeededRole]") -> Iterator[Finding]:
     """Check that the models of all roles are named, there, and can be run or asked."""
-    from ..run.models import NLI, REWARD, located
+    from ..run.models import NLI, REWARD, locate_model
 
     trained_here = False
     for role in roles:
@@ -37,11 +37,11 @@ def model_findings(config: RunConfig, roles: "Sequence[NeededRole]") -> Iterator
             detail = f"no model is named, and the run asks one ({', '.join(role.needed_by)})"
             yield Finding(about=role.name, status="missing", detail=detail, remedy=role.option)
         elif role.engine is not None:
-            found = list(_asked(role.name, located(role.model), role.engine))
+            found = list(_check_engine(role.name, locate_model(role.model), role.engine))
             trained_here |= any(finding.about == "policy model" for finding in found)
             yield from found
         elif role.name != NLI and not names_function(role.model):
-            yield _model(f"{REWARD} model", located(role.model, REWARD), EngineConfig())
+            yield _model(f"{REWARD} model", locate_model(role.model, REWARD), EngineConfig())
     asked = any(role.name == "policy" and role.named for role in roles)
     if config.iterations > 0 and asked and not trained_here:
         detail = "the policy's weights are not here: it can be sampled and judged, but not trained"
@@ -56,16 +56,16 @@ def engine_kinds(roles: "Sequence[NeededRole]") -> set[str]:
         EngineError: when nothing installed can run one of them.
     """
     from ...policies.workers.open import engine_kind
-    from ..run.models import located
+    from ..run.models import locate_model
 
     return {
-        engine_kind(located(role.model), role.engine)
+        engine_kind(locate_model(role.model), role.engine)
         for role in roles
         if role.named and role.engine is not None
     }
 
 
-def _asked(name: str, location: str, engine: EngineConfig) -> Iterator[Finding]:
+def _check_engine(name: str, location: str, engine: EngineConfig) -> Iterator[Finding]:
     """Check the engine of a model, and its folder if it runs here."""
     from ...policies.engines.engine import EngineError
     from ...policies.workers.identity import is_url
@@ -104,18 +104,18 @@ def _engine(about: str, location: str, engine: EngineConfig, kind: str) -> Findi
     """Check one engine: whether it is installed, or answers."""
     match kind:
         case "vllm":
-            return _installed(about, VLLM, "vLLM", vllm_command(on_gpu=bool(driver_gpus())))
+            return _check_installed(about, VLLM, "vLLM", vllm_command(on_gpu=bool(driver_gpus())))
         case "openai":
             return _endpoint(about, location, engine)
         case "scripted":
             return _script(about, engine)
         case _:
             remedy = install_command("transformers", on_gpu=bool(driver_gpus()))
-            return _installed(about, ("transformers",), "transformers", remedy)
+            return _check_installed(about, ("transformers",), "transformers", remedy)
 
 
-def _installed(about: str, names: tuple[str, ...], called: str, remedy: str) -> Finding:
-    found = [(name, devices.installed(name)) for name in names]
+def _check_installed(about: str, names: tuple[str, ...], called: str, remedy: str) -> Finding:
+    found = [(name, devices.installed_version(name)) for name in names]
     here = ", ".join(f"{name} {number}" for name, number in found if number)
     if here:
         return Finding(about=about, status="ok", detail=here)

@@ -80,7 +80,7 @@ def require_settings(config: RunConfig) -> None:
     require_trackers(config)
 
 
-def rehearsed(job: Job, prompts: Sequence[Prompt], *, longest: int = LONGEST_REPLY) -> Rehearsal:
+def rehearse_job(job: Job, prompts: Sequence[Prompt], *, longest: int = LONGEST_REPLY) -> Rehearsal:
     """Rehearse a job that is about to begin, with the measured costs of calls in its lake.
 
     Placeholders for replies have `longest` letters at most.
@@ -110,7 +110,7 @@ def seen_in(job: Job, prompts: Sequence[Prompt]) -> Observed:
         seen = NOTHING_SEEN if stored is None else Observed.of(json.loads(stored))
         if stored is not None and seen.iterations >= job.config.iterations:
             return seen
-    return rehearsed(job, prompts).seen
+    return rehearse_job(job, prompts).seen
 
 
 def required_roles(job: Job, seen: Observed) -> tuple[NeededRole, ...]:
@@ -211,7 +211,7 @@ def parts_of(job: Job, seen: Observed) -> RunParts:
 
 
 @contextmanager
-def opened(
+def open_job(
     job: Job,
     prompts: Sequence[Prompt],
     reporter: Reporter,
@@ -237,7 +237,7 @@ def opened(
         keep_own_files(store, own_files(job.config))
         bring_in(store)
         retried = to_retry(store.journal) if job.retry_unscored else []
-        with verifier_of(job.config, parts.verifying) as verifier, _forked(job, store) as fork:
+        with verifier_of(job.config, parts.verifying) as verifier, _open_parent(job, store) as fork:
             run = parts.make(
                 store=store,
                 verifier=verifier,
@@ -263,7 +263,7 @@ def opened(
 
 
 @contextmanager
-def _forked(job: Job, store: RunWriter) -> Generator[Fork | None]:
+def _open_parent(job: Job, store: RunWriter) -> Generator[Fork | None]:
     """Open the run that this one was forked from, if it was and still exists."""
     parent = store.journal.meta("parent")
     if parent is None or not (run_folder(job.lake, parent) / JOURNAL).exists():

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from ...configs.load import resolved
+from ...configs.load import resolve_config
 from ...configs.own_function import file_of, hash_of, names_function
 from ...configs.schema import ConfigError, RunConfig
 from ...stores.journal_reader import Reader
@@ -33,7 +33,7 @@ def own_files(config: RunConfig) -> list[OwnFile]:
         ConfigError: if one cannot be read.
     """
     found = list[OwnFile]()
-    for field, place in _places(resolved(config)).items():
+    for field, place in _places(resolve_config(config)).items():
         _, source, sha256 = file_of(place)
         found.append(OwnFile(field=field, place=place, source=source, sha256=sha256))
     return found

@@ -23,7 +23,7 @@ from ...stores.keys import Json
 from ...stores.records import Prompt
 from ..data.prompt_rows import SPLITS
 from ..recipes.roles import needed_roles, verifier_asked_by
-from ..run.models import is_endpoint, located
+from ..run.models import is_endpoint, locate_model
 from ..run.observed import Observed
 from ..run.prices import Prices
 from ..stages.online_rl import ON_THE_WAY
@@ -184,7 +184,7 @@ def plan_of(
     scaling = _Scaling(config=config, prompts=count, costs=costs or {})
     once = list(_each_step(config, [scaling.stage(stage) for stage in rehearsal.stages]))
     last = config.iterations if rehearsal.ends is None else max(s.iteration for s in once)
-    stages = list(_turned(once, last))
+    stages = list(_stages_of_turns(once, last))
     jobs = [s.job for s in rehearsal.stages if s.job is not None]
     return Plan(
         recipe=config.recipe.name,
@@ -199,12 +199,12 @@ def plan_of(
         ends=rehearsal.ends,
         memory=tuple(memory),
         left_out=sample.left_out,
-        unpriced=tuple(_unpriced(rehearsal)),
+        unpriced=tuple(_unpriced_models(rehearsal)),
         money_limit=config.budget.money,
     )
 
 
-def _turned(rehearsed: Sequence[PlannedStage], last: int) -> Iterator[PlannedStage]:
+def _stages_of_turns(rehearsed: Sequence[PlannedStage], last: int) -> Iterator[PlannedStage]:
     """Yield the stages of all iterations: one that repeats the one before has its numbers."""
     by_number = dict[int, list[PlannedStage]]()
     for stage in rehearsed:
@@ -317,7 +317,7 @@ def _online(config: RunConfig, stage: RehearsedStage) -> OnlineSettings | None:
     return getattr(config.training, stage.stage) if stage.stage in ONLINE else None
 
 
-def _unpriced(rehearsal: Rehearsal) -> list[str]:
+def _unpriced_models(rehearsal: Rehearsal) -> list[str]:
     """Return the models elsewhere that are called and lack a price."""
     prices = Prices.of(rehearsal.config)
     asked = [a.served for stage in rehearsal.stages for a in stage.asked.values()]
@@ -330,7 +330,9 @@ def _roles(config: RunConfig, seen: Observed) -> list[PlannedRole]:
         PlannedRole(
             role=role.name,
             model=role.model,
-            engine="" if role.engine is None else engine_kind(located(role.model), role.engine),
+            engine=""
+            if role.engine is None
+            else engine_kind(locate_model(role.model), role.engine),
             asked_by=role.needed_by,
         )
         for role in needed_roles(config, seen)
@@ -364,7 +366,7 @@ def _disk(
     trained = sum(stage.stage in TRAININGS for stage in stages) + between
     models = training = 0
     if trained and not is_endpoint(config.policy.model):
-        policy, fit = Path(located(config.policy.model)), placed_fit(config)
+        policy, fit = Path(locate_model(config.policy.model)), placed_fit(config)
         steps = max(stage.steps for stage in stages)
         value = policy if any(job.method == "ppo" for job in jobs) else None
         models = trained * model_bytes(fit, policy)

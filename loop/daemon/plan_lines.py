@@ -20,7 +20,7 @@ NAMED = 34
 def plan_lines(plan: Plan) -> list[str]:
     """Return a whole plan, each stage on one line."""
     ends = () if plan.ends is None else (f"as it was rehearsed, it ends there: {plan.ends}",)
-    lines = [*_table(plan), *_totals(plan), *_alike(plan), *_reused(plan), *ends]
+    lines = [*_table(plan), *_totals(plan), *_alike(plan), *_reused_lines(plan), *ends]
     if plan.memory:
         lines += ["memory of a device, at most:", *(f"  {line}" for line in plan.memory)]
     return [*head_lines(plan), *map(visible, lines)]
@@ -32,7 +32,7 @@ def opening_lines(plan: Plan, run: str) -> list[str]:
     lines.append(f"  estimate  {estimate(plan)}")
     if plan.ends is not None:
         lines.append(f"  ends early: {plan.ends}")
-    return [visible(line) for line in (*lines, *_reused(plan))]
+    return [visible(line) for line in (*lines, *_reused_lines(plan))]
 
 
 def estimate(plan: Plan) -> str:
@@ -118,7 +118,7 @@ def _prompts(plan: Plan) -> Iterator[str]:
         counts = plan.prompts.get(split, {})
         if split == DEV and not counts:
             continue
-        tasks = _counted(counts) if len(counts) > 1 else "".join(counts)
+        tasks = _format_counts(counts) if len(counts) > 1 else "".join(counts)
         told = f" ({tasks})" if tasks else ""
         yield _cut(f"  prompts   {sum(counts.values()):,} {title}{told}")
     groups = plan.groups
@@ -127,7 +127,7 @@ def _prompts(plan: Plan) -> Iterator[str]:
     named = {
         eval_set: size for name, size in sets.items() if (eval_set := eval_set_of(name)) is not None
     }
-    apart = f" ({_counted(named)})" if named else ""
+    apart = f" ({_format_counts(named)})" if named else ""
     decisive = f", deciding {groups[DEV]:,}" if groups[DEV] else ""
     told = f"{learned:,}, evaluation {sum(sets.values()):,}{apart}{decisive}"
     yield _cut(f"  an iteration takes {told}")
@@ -136,7 +136,7 @@ def _prompts(plan: Plan) -> Iterator[str]:
         yield _cut(f"  left out: {count:,} of {trained:,} ({count / trained:.2%}): {rule}")
 
 
-def _counted(counts: Mapping[str, int]) -> str:
+def _format_counts(counts: Mapping[str, int]) -> str:
     return ", ".join(f"{name} {count:,}" for name, count in counts.items())
 
 
@@ -165,7 +165,7 @@ def _alike(plan: Plan) -> Iterator[str]:
             yield f"  iterations {others[0]} to {others[-1]} do what iteration {first} does"
 
 
-def _reused(plan: Plan) -> Iterator[str]:
+def _reused_lines(plan: Plan) -> Iterator[str]:
     """Yield the units that a fork takes over from its parent; a plan's calls are without them."""
     if plan.fork is None:
         return

@@ -16,7 +16,7 @@ from ...stores.journal_reader import Reader
 from ...stores.lake import run_folder
 from ...stores.records import Prompt
 from ..recipes.roles import needed_roles
-from ..run.models import NLI, located
+from ..run.models import NLI, locate_model
 from ..run.observed import Observed
 from ..run.reporter import log_event
 from ..run.run import Run
@@ -26,7 +26,7 @@ from .fork_plan import with_reuse
 from .job import Job, require_forkable
 from .loop import required_prompts
 from .memory_check import gib, memory_of
-from .opening import rehearsed, required_roles
+from .opening import rehearse_job, required_roles
 from .plan import Plan, plan_of
 from .plan_lines import estimate, opening_lines, short
 from .rehearsal import Rehearsal, RehearsalError, rehearse
@@ -36,7 +36,7 @@ PLAN = "plan"
 """The kind of the event that keeps a run's plan."""
 
 
-def planned(
+def plan_run(
     config: RunConfig,
     prompts: Sequence[Prompt],
     lake: Path,
@@ -68,7 +68,7 @@ def dry_plan(job: Job) -> Plan:
     require_forkable(run_folder(job.lake, job.name), job)
     prompts = required_prompts(job.config, job.read_lake)
     rehearsal = dry_rehearsal(job, prompts)
-    plan = planned(job.config, prompts, job.lake, fork=job.fork, rehearsal=rehearsal)
+    plan = plan_run(job.config, prompts, job.lake, fork=job.fork, rehearsal=rehearsal)
     required_roles(job, rehearsal.seen)
     return plan
 
@@ -84,7 +84,7 @@ def dry_rehearsal(
         ConfigError: if the run would be refused, its recipe fails, or a model is not in its folder.
     """
     try:
-        rehearsal = rehearsed(job, prompts, longest=longest)
+        rehearsal = rehearse_job(job, prompts, longest=longest)
         rehearsal.require_whole()
         require_folders(job.config, rehearsal.seen)
     except (RehearsalError, EngineError) as error:
@@ -104,7 +104,7 @@ def require_folders(config: RunConfig, seen: Observed) -> None:
         kind = "" if role.engine is None else role.engine.kind
         elsewhere = is_url(role.model) or kind in ("openai", "scripted")
         if not elsewhere and not names_function(role.model):
-            folder = Path(located(role.model, "reward" if role.engine is None else "policy"))
+            folder = Path(locate_model(role.model, "reward" if role.engine is None else "policy"))
             check_folder(folder)
             if role.name != NLI:
                 require_chat(folder, role.engine or EngineConfig())
@@ -126,7 +126,9 @@ def tell_plan(run: Run, prompts: Sequence[Prompt], rehearsal: Rehearsal | None =
         return
     fork = None if run.fork is None else run.fork.parent.folder.name
     lake = run.store.folder.parent.parent
-    plan = _kept(run, lambda: planned(run.config, prompts, lake, fork=fork, rehearsal=rehearsal))
+    plan = _keep_plan(
+        run, lambda: plan_run(run.config, prompts, lake, fork=fork, rehearsal=rehearsal)
+    )
     if plan is None:
         return
     log_event("plan", "plan", recipe=plan.recipe, iterations=plan.iterations, **plan.totals)
@@ -153,13 +155,13 @@ def tell_refined(run: Run, prompts: Sequence[Prompt]) -> None:
         rehearsal.require_whole()
         return plan_of(rehearsal, prompts, costs)
 
-    plan = _kept(run, refined)
+    plan = _keep_plan(run, refined)
     if plan is not None:
         text = f"estimate, by the answers of the smoke test: {estimate(plan)}"
         run.reporter.note(text, "estimate", **plan.totals)
 
 
-def _kept(run: Run, made: Callable[[], Plan]) -> Plan | None:
+def _keep_plan(run: Run, made: Callable[[], Plan]) -> Plan | None:
     """Keep a run's plan in its journal; report why if it cannot be made."""
     try:
         plan = made()

@@ -18,7 +18,7 @@ from ...policies.engines.chat_template import template_text
 from ...policies.engines.thinking import ChatForm
 from ...stores.records import Message
 from ..data.sanitize import visible
-from ..run.models import Served, located
+from ..run.models import Served, locate_model
 from .rehearsal import Rehearsal
 from .stand_ins import Asked, RehearsedStage, Sent
 
@@ -112,7 +112,7 @@ class _Preview:
 
     def _row(self, notes: RehearsedStage, row: Any) -> Iterator[str]:
         """Yield a row that a training reads, cut if it is too long, learned tokens marked."""
-        job, chat = notes.job, self._chat_at(located(self.config.policy.model))
+        job, chat = notes.job, self._chat_at(locate_model(self.config.policy.model))
         if job is None:
             return
         longest = job.settings.max_length
@@ -126,13 +126,13 @@ class _Preview:
                 yield f"  {name}: {prompt.tokens:,} tokens; what is sampled of it is learned"
                 yield from _block(prompt.text)
             else:
-                yield from _learned(name, chat, messages, longest)
+                yield from _learned_lines(name, chat, messages, longest)
         yield ""
 
     def _chat(self, served: Served) -> ChatTokenizer | None:
         """Return the tokenizer of a model that runs here; a trained one's is the policy's."""
         if served.canary is not None:
-            return self._chat_at(located(self.config.policy.model))
+            return self._chat_at(locate_model(self.config.policy.model))
         return None if served.is_elsewhere else self._chat_at(served.location, served.engine)
 
     def _chat_at(self, place: str, engine: EngineConfig | None = None) -> ChatTokenizer | None:
@@ -159,7 +159,7 @@ def _room(served: Served, sent: Sent, text: ShownTokens) -> str:
     return f" of {context:,}"
 
 
-def _learned(
+def _learned_lines(
     name: str, chat: ChatTokenizer, messages: tuple[Message, ...], longest: int
 ) -> Iterator[str]:
     """Yield prompt and answer as a trainer divides them: only the answer's tokens are learned.

@@ -17,10 +17,10 @@ from ..data.prompt_rules import Rules
 from ..data.receipts import KEPT, keeps
 from ..data.splits import DEV, HELD_OUT, PARTS, is_measured_on, laid_out, part_of
 from ..run.completers import completers_of
-from ..run.handles import Prompts, chunked
+from ..run.handles import Prompts, chunk_prompts
 from ..run.judge_panel import Panels
 from ..stages.select_prompts import Suitable
-from .eval_sets import EvalSets, deciding, ordered
+from .eval_sets import EvalSets, deciding, order_prompts
 
 GROUP, SHARED = 4, 32
 """The most prompts that represent a group: more if several models share the work on them."""
@@ -78,13 +78,13 @@ class PromptSample:
             for name, group in self.groups.items()
             if name != DEV and not is_measured_on(name, HELD_OUT)
         ]
-        return joined(ALL, own)
+        return join_groups(ALL, own)
 
     @property
     def tested(self) -> PromptGroup:
         """All held-out prompts, as one group, however many sets there are."""
         sets = [group for name, group in self.groups.items() if is_measured_on(name, HELD_OUT)]
-        return joined(HELD_OUT, sets)
+        return join_groups(HELD_OUT, sets)
 
     @property
     def parts(self) -> PartsConfig:
@@ -98,14 +98,14 @@ class PromptSample:
         made = {
             part: [self.groups[name] for name in names] for part, names in self.parts_of.items()
         }
-        return [joined(part, own) for part, own in made.items()]
+        return [join_groups(part, own) for part, own in made.items()]
 
     def chunked(self, group: PromptGroup) -> Prompts:
         """Return the sample of a group as a stage gets it."""
-        return chunked(group.sample, self.chunk)
+        return chunk_prompts(group.sample, self.chunk)
 
 
-def joined(name: str, groups: Sequence[PromptGroup]) -> PromptGroup:
+def join_groups(name: str, groups: Sequence[PromptGroup]) -> PromptGroup:
     """Return groups as one."""
     return PromptGroup(
         name=name,
@@ -114,14 +114,16 @@ def joined(name: str, groups: Sequence[PromptGroup]) -> PromptGroup:
     )
 
 
-def sampled(config: RunConfig, prompts: Sequence[Prompt], used: Collection[str]) -> PromptSample:
+def sample_prompts(
+    config: RunConfig, prompts: Sequence[Prompt], used: Collection[str]
+) -> PromptSample:
     """Return a sample of a run's prompts, the same each time; the recipe uses these parts."""
-    train = ordered(prompts, "train", config.seed)
+    train = order_prompts(prompts, "train", config.seed)
     fates = _fates(config, train, prompts)
     kept = [prompt for prompt, fate in zip(train, fates, strict=True) if keeps(fate)]
     share = Suitable(prompts=kept).share(1, config.prompts.per_iteration) if kept else []
     sizes = laid_out(config.prompts.parts, used)
-    parts, parts_of = _grouped(share, sizes)
+    parts, parts_of = _group(share, sizes)
     taken = sum(map(len, parts.values()))
     tested = EvalSets.of(config, prompts)
     groups = {**parts, REST: share[taken:], DEV: deciding(config, prompts), **tested.sets}
@@ -147,7 +149,7 @@ def _is_shared(config: RunConfig) -> bool:
     return bool(completers and completers.others) or any(len(p.annotators) > 1 for p in own)
 
 
-def _grouped(
+def _group(
     share: list[Prompt], sizes: PartsConfig
 ) -> tuple[dict[str, list[Prompt]], dict[str, tuple[str, ...]]]:
     """Return groups of an iteration's prompts without overlap, and which of them are in a part."""

@@ -29,7 +29,7 @@ from ..stages.supervised_set import STAGE as SUPERVISED
 from ..stages.supervised_set import read_supervised, source_of
 from .call_costs import CallCosts
 from .iterations import turn
-from .prompt_sample import PromptGroup, PromptSample, sampled
+from .prompt_sample import PromptGroup, PromptSample, sample_prompts
 from .rehearsed_run import RehearsedRun, opened_rehearsal
 from .stand_ins import LONGEST_REPLY, RehearsedStage
 
@@ -86,7 +86,7 @@ def rehearse(
     Raises:
         ConfigError: if something configured cannot be used, or a role that is needed lacks a model.
     """
-    once = partial(_rehearsed, config, prompts, costs or {}, longest, labels)
+    once = partial(_rehearse, config, prompts, costs or {}, longest, labels)
     # The result depends on whether the recipe calls the reward model, and which prompts it uses.
     first = once(Observed(asked={REWARD: ()}))
     seen, sizes = first.seen, config.prompts.parts
@@ -99,7 +99,7 @@ def rehearse(
     return once(seen)
 
 
-def _rehearsed(
+def _rehearse(
     config: RunConfig,
     prompts: Sequence[Prompt],
     costs: CallCosts,
@@ -108,8 +108,8 @@ def _rehearsed(
     assumed: Observed,
 ) -> Rehearsal:
     """Rehearse a run, opened as one whose recipe behaves as `assumed`."""
-    sample = sampled(config, prompts, assumed.parts)
-    short = _shortened(config, sample)
+    sample = sample_prompts(config, prompts, assumed.parts)
+    short = _shorten(config, sample)
     with opened_rehearsal(short, sample, costs, longest, labels, assumed) as run:
         ends = failed = None
         try:
@@ -166,7 +166,7 @@ def _every_stage(run: RehearsedRun, config: RunConfig) -> Iterator[RehearsedStag
     yield from run.done
 
 
-def _shortened(config: RunConfig, sample: PromptSample) -> RunConfig:
+def _shorten(config: RunConfig, sample: PromptSample) -> RunConfig:
     """Return the configuration of a rehearsal: its prompts, few steps, no limits.
 
     Its stages are paid one by one, in one thread.

@@ -7,19 +7,19 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from ...configs.load import resolved
+from ...configs.load import resolve_config
 from ...configs.schema import EngineConfig, RunConfig
 from ...critics.feedback import FeedbackCritic
 from ...critics.own_verifier import own_verifier
 from ...policies.trainers.job import ONLINE, Method, TrainJob
-from ...stores.failpoints import silenced
+from ...stores.failpoints import ignore_failpoints
 from ...stores.journal import Journal
 from ...stores.journal_reader import Unit
 from ...stores.keys import canonical_json
 from ...stores.lake import RunWriter
 from ...stores.records import Evaluation, Score
 from ...stores.schemas import RowsByType
-from ...stores.side_evals import SMOKE, smoked
+from ...stores.side_evals import SMOKE, smoke_test_of
 from ..data.splits import PARTS
 from ..evaluation.probe_sets import PROBES, load_probes
 from ..recipes.roles import (
@@ -36,7 +36,7 @@ from ..run.handles import Planned
 from ..run.judge_panel import Panels
 from ..run.judges import fact_judge_of, forms_of, grader_of
 from ..run.labels import Labels
-from ..run.models import JUDGES, NLI, REWARD, Served, located
+from ..run.models import JUDGES, NLI, REWARD, Served, locate_model
 from ..run.observed import Observed
 from ..run.prompt_filters import Filters
 from ..run.run import Run, Work
@@ -174,7 +174,7 @@ class RehearsedRun(Run):
     def _group_of(self, iteration: int, label: str, work: Work) -> PromptGroup:
         """Return the prompts that a stage works on: its inputs' prompts."""
         share = self.sample.share
-        if smoked(label) is not None:
+        if smoke_test_of(label) is not None:
             return replace(share, name=SMOKE, total=len(share.sample))
         if iteration == 0 and work.verb.name in BEFORE_SHARES:
             return replace(share, total=self.sample.suitable)
@@ -192,13 +192,16 @@ def opened_rehearsal(
     assumed: Observed,
 ) -> Generator[RehearsedRun]:
     """Open a run of stand-ins in a temporary folder."""
-    notes = Notes(costs=costs, policy=located(config.policy.model), longest=longest)
+    notes = Notes(costs=costs, policy=locate_model(config.policy.model), longest=longest)
     place = MEMORY if os.access(MEMORY, os.W_OK) else None
-    with silenced(), tempfile.TemporaryDirectory(prefix="lpfloop-rehearsal-", dir=place) as lake:
+    with (
+        ignore_failpoints(),
+        tempfile.TemporaryDirectory(prefix="lpfloop-rehearsal-", dir=place) as lake,
+    ):
         folder = Path(lake) / "runs" / "rehearsal"
-        served = {role.name: _served(role) for role in needed_roles(config, assumed)}
+        served = {role.name: _serve_role(role) for role in needed_roles(config, assumed)}
         models = _models(config, folder / "logs", notes, served)
-        journal = Journal.create(folder, {"config": canonical_json(resolved(config))})
+        journal = Journal.create(folder, {"config": canonical_json(resolve_config(config))})
         store = RunWriter(journal)
         verifier = StandInVerifier(
             own_verifier(config.critic.verifier),
@@ -258,12 +261,12 @@ def _general(role: str) -> str:
     return next((r for r in (ANNOTATION, COMPLETION) if role.startswith(r)), role)
 
 
-def _served(role: NeededRole) -> Served:
+def _serve_role(role: NeededRole) -> Served:
     engine = role.engine or EngineConfig()
     return Served(
         name=engine.model_name or role.model,
         identity=f"rehearsed {role.name}: {role.model} {engine.model_name or ''}",
-        location=located(role.model),
+        location=locate_model(role.model),
         engine=engine,
     )
 
@@ -281,4 +284,4 @@ def _verb(stage: str) -> str:
 def _evaluates(stage: str) -> bool:
     """Whether a stage measures a policy, and is not the recipe's."""
     parts = stage.split(":")
-    return "evaluate" in parts or parts[0] in MEASURING_ASKS or smoked(stage) is not None
+    return "evaluate" in parts or parts[0] in MEASURING_ASKS or smoke_test_of(stage) is not None

@@ -19,7 +19,7 @@ from ...stores.lake import RunReader, run_names
 from ..lake.imports import IMPORTED, require_loop
 from ..lake.imports.answers_file import stored_answers
 from ..lake.query.runs import open_run
-from ..stages.retry_unscored import counted, to_retry, unscored
+from ..stages.retry_unscored import count_unread, to_retry, unscored_stages
 from .control import Command, NoDaemonError, alive, ask
 from .job import Job
 from .own_files import require_own_files
@@ -124,9 +124,9 @@ def _to_ask_again(reader: RunReader) -> Iterator[str]:
     for stage in asked:
         where = f"iteration {stage.iteration}, {stage.stage}"
         yield f"asks again about {stage.rows:,} {stage.kind.noun} of {where}"
-    late = [stage for stage in unscored(reader.journal) if stage.trained is not None]
+    late = [stage for stage in unscored_stages(reader.journal) if stage.trained is not None]
     if late:
-        yield f"{counted(late)} stay unread: models learned from the others already"
+        yield f"{count_unread(late)} stay unread: models learned from the others already"
     if not asked:
         yield "every reply could be read: nothing is asked again"
 
@@ -160,11 +160,11 @@ def adoption(lake: Path, name: str | None, *, force: bool = False) -> Adoption:
     """
     adopted = adopt(lake, name, force=force)
     with closing(RunReader(adopted.folder)) as reader:
-        told = (*_found(adopted), *_future(reader))
+        told = (*_found_lines(adopted), *_future(reader))
     return Adoption(run=adopted.folder.name, folder=adopted.folder, told=told)
 
 
-def _found(adopted: AdoptedRun) -> Iterator[str]:
+def _found_lines(adopted: AdoptedRun) -> Iterator[str]:
     """Yield lines on the journal and the objects that were found."""
     snapshot = adopted.snapshot
     when = time.strftime("%Y-%m-%d %H:%M:%S%z", time.localtime(snapshot.changed))

@@ -14,7 +14,7 @@ from ...policies.workers.identity import check_folder, is_url
 from ...stores.hub_cache import HubName, commit_of, dataset_name
 from ..data.prompts import load_prompts
 from ..run.hub_names import hub_model, hub_names
-from ..run.served import located
+from ..run.served import locate_model
 from .job import Job
 from .loop import required_prompts
 from .opening import required_roles
@@ -42,7 +42,7 @@ def check_model(place: str) -> None:
     if is_url(place) or names_function(place) or (name is not None and commit_of(name) is None):
         return
     try:
-        check_folder(Path(located(place)))
+        check_folder(Path(locate_model(place)))
     except EngineError as error:
         raise ConfigError(str(error)) from error
 

@@ -103,12 +103,12 @@ class RunReports:
         except subprocess.TimeoutExpired:
             process.kill()
             process.communicate()
-            self._failed(f"it took over {LAST_S:g} s")
+            self._note_failure(f"it took over {LAST_S:g} s")
             return
         if process.returncode:
-            self._failed((said.strip() or "no reason").splitlines()[-1])
+            self._note_failure((said.strip() or "no reason").splitlines()[-1])
 
-    def _failed(self, why: str) -> None:
+    def _note_failure(self, why: str) -> None:
         again = shlex.join(["lpfloop", "report", self.job.name, "--lake", str(self.job.lake)])
         self._tell(f"the report could not be written ({why}); `{again}` writes it, {OFF}")
 

@@ -104,14 +104,14 @@ class RunOptions:
         Raises:
             ConfigError: if the preset, the variant or a setting is invalid.
         """
-        from ..run.hub_names import hub_names, pinned
+        from ..run.hub_names import hub_names, pin_hub_names
 
         loaded = self.loaded()
         if self.download:
             from ..run.hub_names import fetch
 
             fetch(hub_names(loaded))
-        return pinned(loaded)
+        return pin_hub_names(loaded)
 
 
 def critic_overrides(critic: str | None) -> "list[Override]":

@@ -8,12 +8,12 @@ from ..run.reporter import Reporter
 from ..run.stop import StopSignal
 from ..run.unread_replies import UnreadRepliesError
 from ..stages.train import keep_initial
-from .eval_sets import ordered
+from .eval_sets import order_prompts
 from .hardware import disk
-from .iterations import tried
+from .iterations import try_smoke_test
 from .job import Job
 from .loop import required_prompts
-from .opening import opened
+from .opening import open_job
 
 NAME = "smoke"
 
@@ -31,8 +31,8 @@ def smoke_alone(config: RunConfig, lake: Path, reporter: Reporter, stop: StopSig
     # Next to the lake: a step of training needs as much room as there, which /tmp may not have.
     with TemporaryDirectory(prefix="lpfloop-smoke-", dir=disk(lake).folder) as folder:
         job = Job(config=config, lake=Path(folder), name=NAME, beside=lake)
-        with opened(job, prompts, reporter, stop) as run:
+        with open_job(job, prompts, reporter, stop) as run:
             try:
-                tried(run, keep_initial(run), ordered(prompts, "train", config.seed))
+                try_smoke_test(run, keep_initial(run), order_prompts(prompts, "train", config.seed))
             except UnreadRepliesError as error:
                 raise UnreadRepliesError(error.told) from error

@@ -39,7 +39,7 @@ from ...policies.trainers.job import ONLINE, TrainJob
 from ...policies.trainers.step_files import (
     StepRows,
     candidate_row,
-    drawn,
+    draws_of_step,
     planned_steps,
     read_prompts,
     write_answers,
@@ -204,13 +204,13 @@ def _reply(request: Request, letters: int) -> str:
     """Return a reply of about so many letters, or as long as a judge's must be."""
     if request.example is None:
         opening = OPENINGS[request.seed % len(OPENINGS)]
-        return _filled(f"{opening}, number {request.seed % 9973}:", letters)
+        return _fill(f"{opening}, number {request.seed % 9973}:", letters)
     bare = request.example(request.seed, "Seen.")
-    return request.example(request.seed, _filled("Seen:", min(letters - len(bare), LONGEST_REASON)))
+    return request.example(request.seed, _fill("Seen:", min(letters - len(bare), LONGEST_REASON)))
 
 
 @lru_cache(maxsize=4096)
-def _filled(opening: str, letters: int) -> str:
+def _fill(opening: str, letters: int) -> str:
     """Return whole words, different ones after different openings, of about so many letters."""
     words, size = [opening], len(opening)
     draw = random.Random(opening)
@@ -365,7 +365,7 @@ class StandInTrainer:
         assert job.online is not None  # noqa: S101 -- only online methods sample
         sampling = engine_sampling(job.online.sampling)
         answers = list[Candidate]()
-        for one in drawn(job.online, 1, read_prompts(job.data)):
+        for one in draws_of_step(job.online, 1, read_prompts(job.data)):
             request = Request(
                 request_id=one.candidate_id, messages=one.asked.messages, seed=one.seed
             )

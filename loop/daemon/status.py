@@ -117,7 +117,7 @@ def overview(run: RunReader, iteration: int | None, where: str = "") -> dict[str
         "needs": [need.as_json() for need in run_needs(standing)],
         "spend": spend(reader, config.budget),
         "busy": busy(stages, wall_seconds(reader, stages)),
-        "plan": _planned(plan, stages, found["ended"]),
+        "plan": _plan_document(plan, stages, found["ended"]),
     }
 
 
@@ -137,7 +137,9 @@ def _snapshot(folder: Path) -> dict[str, Json] | None:
     return {**asdict(last), "lag_s": time.time() - last.at if behind else 0.0}
 
 
-def _planned(plan: Plan | None, begun: Sequence[Progress], ended: Json) -> dict[str, Json] | None:
+def _plan_document(
+    plan: Plan | None, begun: Sequence[Progress], ended: Json
+) -> dict[str, Json] | None:
     """Return a run's plan, its head in lines, and the stages that it has not started."""
     if plan is None:
         return None

@@ -22,7 +22,7 @@ from ...stores.durable import make_folder, write_file
 from ...stores.installation import pip_install
 from ...stores.records import Alarm, Evaluation, Statistic
 from ...stores.schemas import TABLES
-from ...stores.side_evals import smoked
+from ...stores.side_evals import smoke_test_of
 from ..run.run import Run
 from .trackers import TrackedBatch, TrackedRow
 
@@ -107,10 +107,10 @@ def iteration_rows(
 ) -> tuple[tuple[TrackedRow, ...], dict[str, int]]:
     """Return an iteration's rows in their order, and the steps of each method up to its end."""
     steps, found = dict(told.steps), list[tuple[str, int, dict[str, float]]]()
-    for (method, step), values in _trained(run, iteration):
+    for (method, step), values in _training_numbers(run, iteration):
         found.append((TRAINING_STEP, told.steps.get(method, 0) + step, values))
         steps[method] = max(steps.get(method, 0), told.steps.get(method, 0) + step)
-    for values in (_measured(run, iteration), _counted(run, iteration)):
+    for values in (_policy_numbers(run, iteration), _stage_counts(run, iteration)):
         if values:
             found.append((ITERATION, iteration, values))
     rows = (
@@ -120,43 +120,47 @@ def iteration_rows(
     return tuple(rows), steps
 
 
-def _trained(run: Run, iteration: int) -> Iterator[tuple[tuple[str, int], dict[str, float]]]:
+def _training_numbers(
+    run: Run, iteration: int
+) -> Iterator[tuple[tuple[str, int], dict[str, float]]]:
     """Yield the numbers of each training step, by method and step."""
     steps: defaultdict[tuple[str, int], dict[str, float]] = defaultdict(dict)
-    for row in _stored(run, iteration, Statistic):
+    for row in _stored_rows(run, iteration, Statistic):
         steps[row.method, row.step][f"train/{row.method}/{row.metric}"] = row.value
     yield from sorted(steps.items())
 
 
-def _measured(run: Run, iteration: int) -> dict[str, float]:
+def _policy_numbers(run: Run, iteration: int) -> dict[str, float]:
     """Return the numbers about M_t by benchmark and metric, and how many alarms of each kind."""
-    rows = sorted(_stored(run, iteration, Evaluation), key=lambda row: (row.benchmark, row.metric))
+    rows = sorted(
+        _stored_rows(run, iteration, Evaluation), key=lambda row: (row.benchmark, row.metric)
+    )
     found = {
         f"evaluation/{row.benchmark}/{row.metric}": row.value
         for row in rows
         if math.isfinite(row.value)
     }
-    alarms = list(_stored(run, iteration, Alarm))
+    alarms = list(_stored_rows(run, iteration, Alarm))
     stops = {"alarms/stop": float(sum(alarm.stops for alarm in alarms))} if alarms else {}
     return found | dict(Counter(f"alarms/{alarm.kind}" for alarm in alarms)) | stops
 
 
-def _counted(run: Run, iteration: int) -> dict[str, float]:
+def _stage_counts(run: Run, iteration: int) -> dict[str, float]:
     """Return the counts of each stage of an iteration, without zeros: rows, calls, and others."""
     return {
         f"stages/{state.stage}/{name}": float(value)
         for state in run.store.journal.stages()
-        if state.iteration == iteration and smoked(state.stage) is None
+        if state.iteration == iteration and smoke_test_of(state.stage) is None
         for name, value in sorted(state.totals.items())
         if value
     }
 
 
-def _stored(run: Run, iteration: int, row_type: type[R]) -> Iterator[R]:
+def _stored_rows(run: Run, iteration: int, row_type: type[R]) -> Iterator[R]:
     """Yield an iteration's rows of one table, without the smoke test's."""
     journal = run.store.journal
     for state in journal.stages():
-        if state.iteration == iteration and smoked(state.stage) is None:
+        if state.iteration == iteration and smoke_test_of(state.stage) is None:
             for key in journal.keys(iteration, state.stage):
                 if TABLES[row_type] in journal.parts_of(key):
                     yield from run.store.rows(row_type, key)

@@ -98,7 +98,7 @@ def _from_loop(run: RunReader, lake: Path, wanted: TrainingRequest) -> Job:
             f"derived {own}` lists them, `lpfloop rebuild-pairs {own} --rule RULE` makes one)"
         )
     _refuse_foreign(name, options)
-    config = stored_config(_stored(run.journal), options.overrides, os.environ)
+    config = stored_config(_stored_settings(run.journal), options.overrides, os.environ)
     given = given_by(run, wanted.derived, wanted.iteration, config, reward=wanted.reward)
     config = config.model_copy(update={"iterations": given.iteration})
     child = wanted.name or _child_name(name, wanted)
@@ -125,6 +125,6 @@ def _refuse_foreign(name: str, options: RunOptions) -> None:
             )
 
 
-def _stored(journal: Reader) -> dict[str, object]:
+def _stored_settings(journal: Reader) -> dict[str, object]:
     found: dict[str, object] = json.loads(journal.meta("config") or "{}")
     return found

@@ -102,7 +102,7 @@ def overlapping(train: pl.Series, measured: pl.DataFrame) -> pl.DataFrame:
         wanted = _own_grams(texts, n)
         if not wanted.is_empty():
             found += [
-                _met(train.slice(start, AT_ONCE), start, wanted, n)
+                _shared_grams(train.slice(start, AT_ONCE), start, wanted, n)
                 for start in range(0, len(train), AT_ONCE)
             ]
     most = pl.concat(found).sort("row", "share", "test", descending=[False, True, False])
@@ -120,7 +120,7 @@ def _own_grams(texts: pl.DataFrame, n: int) -> pl.DataFrame:
     return told.filter(~common).select("test", "gram")
 
 
-def _met(train: pl.Series, start: int, wanted: pl.DataFrame, n: int) -> pl.DataFrame:
+def _shared_grams(train: pl.Series, start: int, wanted: pl.DataFrame, n: int) -> pl.DataFrame:
     # Of the texts that have an n-gram one is enough: else many that share it meet many.
     first = wanted.group_by("gram").agg(pl.col("test").min())
     shared = grams(train, n).unique().join(first, on="gram").group_by("row", "test").agg(n=pl.len())

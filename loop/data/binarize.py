@@ -55,7 +55,7 @@ class Binarising(Origin):
     root_seed: int
 
 
-def graded(candidates: pl.DataFrame, grades: pl.DataFrame) -> pl.DataFrame:
+def add_scores(candidates: pl.DataFrame, grades: pl.DataFrame) -> pl.DataFrame:
     """Add to each candidate its scores: `mean` of the four aspects, and `overall`.
 
     A score is null if it could not be read. Reads the columns `judged_candidates.READ`; of several
@@ -83,10 +83,10 @@ def graded(candidates: pl.DataFrame, grades: pl.DataFrame) -> pl.DataFrame:
 
 
 def binarised_pairs(scored: pl.DataFrame, prompts: pl.DataFrame, how: Binarising) -> Made:
-    """Return the rule's pairs from the result of `graded`, in the order of the prompts."""
-    ranked = _ranked(scored, prompts, how)
+    """Return the rule's pairs from the result of `add_scores`, in the order of the prompts."""
+    ranked = _rank(scored, prompts, how)
     rated = with_same_text(ranked.filter("rated")).with_row_index("row")
-    chosen, rejected = _every_two(rated) if how.rule == ALL_PAIRS else _drawn(rated, how)
+    chosen, rejected = _every_two(rated) if how.rule == ALL_PAIRS else _draw_sides(rated, how)
     sides = rated.select(
         "prompt_id",
         "candidate_id",
@@ -117,7 +117,7 @@ def binarisation_receipts(scored: pl.DataFrame, made: Made, how: Binarising) -> 
     ]
 
 
-def _ranked(scored: pl.DataFrame, prompts: pl.DataFrame, how: Binarising) -> pl.DataFrame:
+def _rank(scored: pl.DataFrame, prompts: pl.DataFrame, how: Binarising) -> pl.DataFrame:
     """Sort by prompt, then by the rule's score, best first; ties by id."""
     turns = prompts.select("prompt_id").with_row_index("turn")
     score = pl.col(SCORES[how.rule])
@@ -128,7 +128,7 @@ def _ranked(scored: pl.DataFrame, prompts: pl.DataFrame, how: Binarising) -> pl.
     )
 
 
-def _drawn(rated: pl.DataFrame, how: Binarising) -> tuple[list[int], list[int]]:
+def _draw_sides(rated: pl.DataFrame, how: Binarising) -> tuple[list[int], list[int]]:
     """Return the rows of the chosen and of the rejected, prompt by prompt."""
     chosen, rejected = list[int](), list[int]()
     offers = rated.group_by("prompt_id", maintain_order=True).agg("row", "score", "same")

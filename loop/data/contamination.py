@@ -59,9 +59,9 @@ def _with_equal_words(known: pl.DataFrame, tested: pl.DataFrame) -> pl.DataFrame
     ]
     long = is_long("text")
     found = [
-        _shared(of_own[0], of_own[1].filter(long), LONG_GRAM, "own"),
+        _shared_texts(of_own[0], of_own[1].filter(long), LONG_GRAM, "own"),
         # In a text with fewer words than n all of them are one n-gram.
-        _shared(of_own[0], of_own[1].filter(~long), 2 * LONG_GRAM, "own"),
+        _shared_texts(of_own[0], of_own[1].filter(~long), 2 * LONG_GRAM, "own"),
     ]
     return pl.concat(found).select("id", "other")
 
@@ -89,8 +89,8 @@ def _by_length(known: pl.DataFrame, tested: pl.DataFrame, near: Near) -> pl.Data
     long = is_long("text")
     return pl.concat(
         [
-            _shared(known, tested.filter(long), LONG_GRAM, near),
-            _shared(known, tested.filter(~long), SHORT_GRAM, near),
+            _shared_texts(known, tested.filter(long), LONG_GRAM, near),
+            _shared_texts(known, tested.filter(~long), SHORT_GRAM, near),
         ]
     )
 
@@ -100,7 +100,7 @@ def is_long(text: str) -> pl.Expr:
     return pl.col(text).str.to_lowercase().str.extract_all(WORD).list.len() >= 2 * LONG_GRAM
 
 
-def _shared(known: pl.DataFrame, tested: pl.DataFrame, n: int, near: Near) -> pl.DataFrame:
+def _shared_texts(known: pl.DataFrame, tested: pl.DataFrame, n: int, near: Near) -> pl.DataFrame:
     if tested.is_empty():
         return pl.DataFrame(schema=_OVERLAPS)
     wanted = grams(tested["text"], n).unique()

@@ -33,7 +33,7 @@ class NoUserTurnError(RowError):
     """A conversation without a first turn by the user."""
 
 
-def asked(turns: list[object], name: str, which: Turns) -> tuple[Message, ...]:
+def prompt_turns(turns: list[object], name: str, which: Turns) -> tuple[Message, ...]:
     """Return the turns that are the prompt, of the field `name`.
 
     Raises:
@@ -114,7 +114,7 @@ def conversation(turns: list[object], field: str) -> tuple[Message, ...]:
     return tuple(_message(turn, f"{field}[{n}]") for n, turn in enumerate(turns, start=1))
 
 
-def answered(value: list[object] | Row, field: str) -> tuple[tuple[Message, ...], str]:
+def split_answer(value: list[object] | Row, field: str) -> tuple[tuple[Message, ...], str]:
     """Return the turns before the answer that ends a conversation, and the answer.
 
     A single turn is allowed. The answer may be empty, as a model's can be.

@@ -9,7 +9,7 @@ import csv
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from ...stores.spreadsheet_cells import unguarded
+from ...stores.spreadsheet_cells import unguard_cell
 from .file_row import Row
 from .packed_files import bare_name, byte_lines
 from .text_lines import (
@@ -18,7 +18,7 @@ from .text_lines import (
     InputError,
     Placed,
     RowError,
-    decoded,
+    decode_line,
 )
 
 SEPARATORS = {".csv": ",", ".tsv": "\t"}
@@ -47,7 +47,7 @@ def csv_rows(path: Path, bad: BadRow) -> Iterator[Placed]:
             bad(path, place, RowError(told))
         else:
             named = zip(header, cells, strict=True)
-            yield place, Row((name, unguarded(cell) or None) for name, cell in named if name)
+            yield place, Row((name, unguard_cell(cell) or None) for name, cell in named if name)
 
 
 def _records(path: Path, bad: BadRow) -> Iterator[tuple[int, list[str]]]:
@@ -80,7 +80,7 @@ def _texts(path: Path) -> Iterator[str]:
     """Yield the lines. One that cannot be read refuses the file: it may be the middle of a row."""
     for number, data in byte_lines(path):
         try:
-            yield decoded(number, data)
+            yield decode_line(number, data)
         except RowError as error:
             raise InputError(f"{path}, line {number}: {error}") from error
 

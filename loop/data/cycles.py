@@ -62,7 +62,7 @@ def require_few_answers(config: RunConfig) -> None:
         )
 
 
-def sifted(preferences: pl.DataFrame, config: AnnotationConfig, iteration: int) -> Sifted:
+def drop_cycles(preferences: pl.DataFrame, config: AnnotationConfig, iteration: int) -> Sifted:
     """Drop ties and cycles, if configured; else return all comparisons.
 
     It reads the columns of `judged_candidates.READ`.

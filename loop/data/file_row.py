@@ -130,7 +130,7 @@ class Row(dict[str, object]):
 
 def as_row(fields: Mapping[str, object]) -> Row:
     """Return a row of plain fields, as columns give them, with the objects in them as rows."""
-    return Row((name, _noted(value)) for name, value in fields.items())
+    return Row((name, _note_value(value)) for name, value in fields.items())
 
 
 @dataclass(kw_only=True)
@@ -161,11 +161,11 @@ class UnusedFields:
         return {"rows": self.rows, "fields": dict(self.counts.most_common(KEPT))}
 
 
-def _noted(value: object) -> object:
+def _note_value(value: object) -> object:
     if isinstance(value, dict) and not isinstance(value, Row):
         return as_row(cast("dict[str, object]", value))
     if isinstance(value, list):
-        return [_noted(entry) for entry in cast("list[object]", value)]
+        return [_note_value(entry) for entry in cast("list[object]", value)]
     return value
 
 

@@ -16,7 +16,7 @@ from ...stores.hub_cache import dataset_name, not_cached, snapshot
 from .csv_rows import SEPARATORS, csv_rows
 from .file_row import NAMED, Row
 from .json_rows import line_rows, list_rows, unpack_cells
-from .packed_files import bare_name, require_plain, unpacked
+from .packed_files import bare_name, open_unpacked, require_plain
 from .row_folders import data_files, digest_of_files, unread_files
 from .text_lines import (
     BadRow,
@@ -149,5 +149,5 @@ def _rows_of(files: Sequence[Path], bad: BadRow) -> Iterator[Placed]:
 
 
 def _head(path: Path) -> bytes:
-    with unpacked(path) as file:
+    with open_unpacked(path) as file:
         return file.read(64)

@@ -12,9 +12,9 @@ from typing import cast
 
 from .conversations import speaker_of
 from .file_row import Row
-from .packed_files import byte_lines, unpacked
+from .packed_files import byte_lines, open_unpacked
 from .prompt_context import OTHER_MEDIA
-from .text_lines import BadRow, InputError, Placed, RowError, decoded, utf8_text
+from .text_lines import BadRow, InputError, Placed, RowError, decode_line, utf8_text
 
 LARGEST_LIST = 2**30
 LISTED = frozenset(
@@ -42,7 +42,7 @@ def line_rows(path: Path, bad: BadRow) -> Iterator[Placed]:
     for number, data in byte_lines(path):
         place = f"line {number}"
         try:
-            text = decoded(number, data)
+            text = decode_line(number, data)
             row = parse_row(text) if text.strip() else None
         except RowError as error:
             bad(path, place, error)
@@ -59,14 +59,14 @@ def list_rows(path: Path, bad: BadRow) -> Iterator[Placed]:
     Raises:
         InputError: for a file that cannot be read.
     """
-    with unpacked(path) as file:
+    with open_unpacked(path) as file:
         data = file.read(LARGEST_LIST + 1)
     if len(data) > LARGEST_LIST:
         raise InputError(
             f"{path}: a JSON list of over {LARGEST_LIST} bytes; write one JSON object a line"
         )
     try:
-        values = parsed(utf8_text(1, data))
+        values = parse_rows(utf8_text(1, data))
     except RowError as error:
         raise InputError(f"{path}: {error}") from error
     for number, value in enumerate(cast("list[object]", values), start=1):
@@ -85,7 +85,7 @@ def parse_row(line: str) -> Row:
     Raises:
         RowError: if it does not hold one.
     """
-    return _object(parsed(line), "JSON Lines has one object a line")
+    return _object(parse_rows(line), "JSON Lines has one object a line")
 
 
 def _object(value: object, remedy: str) -> Row:
@@ -94,7 +94,7 @@ def _object(value: object, remedy: str) -> Row:
     return value
 
 
-def parsed(text: str) -> object:
+def parse_rows(text: str) -> object:
     """Return the value of a JSON text, whose objects are rows.
 
     Raises:
@@ -129,17 +129,17 @@ def unpack_cells(row: Row) -> Row:
     for name in tuple(row):
         value = row.glance(name)
         if isinstance(value, str) and value.lstrip()[:1] in ("[", "{", '"'):
-            row[name] = _unpacked(name, value)
+            row[name] = _unpack(name, value)
     return row
 
 
-def _unpacked(name: str, text: str) -> object:
+def _unpack(name: str, text: str) -> object:
     """Return a list or conversation parsed from a text; any other text unchanged."""
     speaks = SPEAKS.search(text) is not None
     if not speaks and name.lower() not in LISTED:
         return text
     try:
-        value = parsed(text)
+        value = parse_rows(text)
     except RowError as error:
         if speaks and BEGINS.match(text):
             told = f"{name!r} holds a conversation that is not valid JSON: {error}"

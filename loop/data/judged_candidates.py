@@ -72,7 +72,7 @@ def verdicts(critiques: Frame, deciding: Deciding | None = None) -> Frame:
     """
     deciding = deciding or Deciding()
     scored = pl.col("status") == SCORED
-    by_person = trusted("critic")
+    by_person = is_trusted("critic")
     ratings = pl.col("aspects").list.eval(pl.element().struct.field("rating"))
     by_model = critiques.filter(~by_person)
     if deciding.agreement is None:
@@ -118,7 +118,7 @@ def _levels(critiques: Frame, agreement: Agreement) -> Frame:
     return levels.select("candidate_id", "ratings", "mean_rating", scored=pl.lit(value=True))
 
 
-def trusted(column: str) -> pl.Expr:
+def is_trusted(column: str) -> pl.Expr:
     """Whether a column names a person, or a label of a data set."""
     return pl.any_horizontal(pl.col(column).str.starts_with(prefix) for prefix in TRUSTED)
 
@@ -134,7 +134,7 @@ def critique_place(critic: str, sample: int | None) -> tuple[bool, bool]:
 def last_votes(preferences: pl.LazyFrame) -> pl.LazyFrame:
     """Return the preferences; of several by one person on the same two answers, only the last."""
     pair = pl.concat_list("first_id", "second_id").list.sort()
-    by_person = trusted("annotator") & ~pl.col("flipped")
+    by_person = is_trusted("annotator") & ~pl.col("flipped")
     later = pl.col("number") < pl.col("number").max().over("annotator", pair)
     kept = preferences.with_row_index("number").filter(~(by_person & later))
     return kept.drop("number")

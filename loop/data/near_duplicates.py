@@ -148,7 +148,7 @@ def _near(texts: pl.DataFrame) -> pl.DataFrame:
         keyed = rows.select("row", "group", **keys).unpivot(
             index=["row", "group"], value_name="band"
         )
-        met = _met(keyed.drop("variable").filter(pl.col("band").is_duplicated()))
+        met = _candidates_of(keyed.drop("variable").filter(pl.col("band").is_duplicated()))
         new = met.join(found, on=["row", "across"], how="anti").unique(maintain_order=True)
         new = new.with_columns(similarity(signed, new["row"], new["other"]))
         new = new.filter(pl.col("similarity") >= NEAR).select(found.columns)
@@ -156,7 +156,7 @@ def _near(texts: pl.DataFrame) -> pl.DataFrame:
     return found.sort("row")
 
 
-def _met(keyed: pl.DataFrame) -> pl.DataFrame:
+def _candidates_of(keyed: pl.DataFrame) -> pl.DataFrame:
     """Return the texts to compare each with: the first of its band, in its group and in others."""
     band = keyed.sort("group", "row")
     own = band.with_columns(other=pl.col("row").first().over("group", "band"), across=False)

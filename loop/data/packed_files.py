@@ -34,7 +34,7 @@ def bare_name(path: Path) -> Path:
 
 
 @contextmanager
-def unpacked(path: Path) -> Generator[IO[bytes]]:
+def open_unpacked(path: Path) -> Generator[IO[bytes]]:
     """Open a file; if it is compressed, the file inside.
 
     Raises:
@@ -48,7 +48,7 @@ def unpacked(path: Path) -> Generator[IO[bytes]]:
             if form is None:
                 yield file
                 return
-            with _decompressed(file, form) as inside:
+            with _decompress(file, form) as inside:
                 _refuse_archive(path, inside.peek(TAR_PLACE + len(TAR)))
                 yield cast("IO[bytes]", inside)
     except (EOFError, zlib.error, lzma.LZMAError, gzip.BadGzipFile) as error:
@@ -63,7 +63,7 @@ def byte_lines(path: Path) -> Iterator[tuple[int, bytes]]:
     Raises:
         InputError: for a file that cannot be read.
     """
-    with unpacked(path) as file:
+    with open_unpacked(path) as file:
         number = 0
         while data := file.readline(LONGEST_LINE + 1):
             number += 1
@@ -88,7 +88,7 @@ def _compression(start: bytes) -> str | None:
     return next((name for magic, name in MAGIC.items() if start.startswith(magic)), None)
 
 
-def _decompressed(file: IO[bytes], form: str) -> BufferedReader:
+def _decompress(file: IO[bytes], form: str) -> BufferedReader:
     match form:
         case "gzip":
             return BufferedReader(gzip.GzipFile(fileobj=file))

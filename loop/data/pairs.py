@@ -109,10 +109,10 @@ class _RuleSides(NamedTuple):
 
 def pair(judged: pl.DataFrame, prompts: pl.DataFrame, how: Pairing) -> Made:
     """Pair the candidates of each prompt: y+ by the rule, best first, each with a y-."""
-    split = _split(_ranked(judged, prompts, how), how)
+    split = _split(_rank(judged, prompts, how), how)
     either = split.filter(pl.col("positive") | pl.col("negative"))
     sides = either.drop("same", strict=False).with_row_index("row")
-    chosen, rejected = _drawn(sides, how)
+    chosen, rejected = _draw_sides(sides, how)
     rows = pair_rows(sides[chosen], sides[rejected], prompts, how)
     told = _repetitions(split, how) if how.distinct else ()
     return Made(rows, _yields(split, prompts, rows, Outcome.PAIRED, how), told)
@@ -123,7 +123,7 @@ def demonstrate(judged: pl.DataFrame, prompts: pl.DataFrame, how: Pairing) -> Ma
 
     Of a text with two different judgments, the one with the higher reward counts.
     """
-    ranked = with_same_text(_ranked(judged, prompts, how))
+    ranked = with_same_text(_rank(judged, prompts, how))
     distinct = ranked.unique(["turn", "same"], keep="first", maintain_order=True)
     split = _split(distinct, how)
     rows = demonstration_rows(split.filter("positive"), prompts, how)
@@ -135,7 +135,7 @@ def unpair(judged: pl.DataFrame, prompts: pl.DataFrame, how: Pairing) -> Made:
 
     A text that was judged both ways is contradictory, and is left out.
     """
-    ranked = with_same_text(_ranked(judged, prompts, how))
+    ranked = with_same_text(_rank(judged, prompts, how))
     split = _split(ranked, how)
     rated = split.filter("rated").with_columns(
         label=pl.col("able"), contradicts=pl.col("able").n_unique().over("turn", "same") > 1
@@ -161,7 +161,7 @@ DERIVE: Mapping[TrainedRow, Callable[[pl.DataFrame, pl.DataFrame, Pairing], Made
 }
 
 
-def _ranked(judged: pl.DataFrame, prompts: pl.DataFrame, how: Pairing) -> pl.DataFrame:
+def _rank(judged: pl.DataFrame, prompts: pl.DataFrame, how: Pairing) -> pl.DataFrame:
     """Sort by prompt, then by reward, best first; unrewarded candidates last; ties by id.
 
     If the mean ratings decide, they replace the rewards.
@@ -235,7 +235,7 @@ SIDES: Mapping[Rule, Callable[[], _RuleSides]] = {
 }
 
 
-def _drawn(sides: pl.DataFrame, how: Pairing) -> tuple[list[int], list[int]]:
+def _draw_sides(sides: pl.DataFrame, how: Pairing) -> tuple[list[int], list[int]]:
     """Return the rows of the chosen and of the rejected: prompt by prompt, best first."""
     offers = _offers(sides, how)
     same = _same_texts(sides, offers)
@@ -243,7 +243,7 @@ def _drawn(sides: pl.DataFrame, how: Pairing) -> tuple[list[int], list[int]]:
     for prompt_id, (positives, negatives) in offers.items():
         texts = same.get(prompt_id)
         simply = list(zip(positives, negatives, strict=False))
-        for good, bad in simply if texts is None else _matched(positives, negatives, texts):
+        for good, bad in simply if texts is None else _match_sides(positives, negatives, texts):
             chosen.append(good)
             rejected.append(bad)
     return chosen, rejected
@@ -283,7 +283,7 @@ def _same_texts(sides: pl.DataFrame, offers: _Offers) -> Mapping[str, Mapping[in
     return texts
 
 
-def _matched(
+def _match_sides(
     positives: Sequence[int], negatives: list[int], same: Mapping[int, int]
 ) -> list[tuple[int, int]]:
     """Match each positive, best first, with the next negative that gives a new pair of texts."""

@@ -11,7 +11,7 @@ from typing import Annotated, cast
 
 from pydantic import Field, ValidationError
 
-from ...configs.likely_names import meant
+from ...configs.likely_names import did_you_mean
 from ...configs.pools import fault, read_yaml
 from ...configs.schema import ConfigError
 from ...configs.section import Section
@@ -90,7 +90,8 @@ def shipped_texts(aspect: str) -> tuple[str, ...]:
     """
     if aspect not in shipped_aspects():
         raise ConfigError(
-            f"no principles of {aspect!r} are shipped; {meant(aspect, shipped_aspects())}there are "
+            f"no principles of {aspect!r} are shipped; "
+            f"{did_you_mean(aspect, shipped_aspects())}there are "
             f"{', '.join(shipped_aspects())}"
         )
     return read_texts(TEXTS / f"{aspect}.yaml")

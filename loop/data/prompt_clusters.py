@@ -43,7 +43,7 @@ def clusters_of(prompts: Iterable[Prompt]) -> Mapping[str, str]:
     every = {prompt.prompt_id: prompt for prompt in prompts}
     alone = [prompt for prompt in every.values() if prompt.cluster is None]
     # Of texts that may be alike each is compared with few others: which ones, no order may decide.
-    alone.sort(key=lambda prompt: (_said(prompt), prompt.prompt_id))
+    alone.sort(key=lambda prompt: (_question_text(prompt), prompt.prompt_id))
     guessed = Groups(prompt.prompt_id for prompt in alone)
     for one, other in _links(alone):
         guessed.join(alone[one].prompt_id, alone[other].prompt_id)
@@ -75,18 +75,18 @@ class Groups:
 
 def _links(prompts: Sequence[Prompt]) -> Iterator[tuple[int, int]]:
     """Give pairs of prompts that belong together, by number."""
-    texts = [_said(prompt) for prompt in prompts]
-    yield from _equal([_told(prompt.reference) for prompt in prompts])
+    texts = [_question_text(prompt) for prompt in prompts]
+    yield from _equal([_reference_key(prompt.reference) for prompt in prompts])
     yield from _equal([_template(text) for text in texts])
     yield from _similar(texts)
 
 
-def _said(prompt: Prompt) -> str:
+def _question_text(prompt: Prompt) -> str:
     """Return the question, without the system's message."""
     return "\n".join(turn.content for turn in prompt.messages if turn.role != SYSTEM)
 
 
-def _told(reference: str | None) -> Hashable:
+def _reference_key(reference: str | None) -> Hashable:
     words = (reference or "").split()
     return tuple(words) if len(words) >= TOLD_WORDS else None
 
@@ -113,13 +113,13 @@ def _similar(texts: Sequence[str]) -> Iterator[tuple[int, int]]:
     words: dict[int, set[int]] = defaultdict(set)
     for row, gram in told.iter_rows():
         words[row].add(gram)
-    for one, other in _met(minima(told, len(texts))).iter_rows():
+    for one, other in _neighbours(minima(told, len(texts))).iter_rows():
         shared = len(words[one] & words[other])
         if shared >= ALIKE * (len(words[one]) + len(words[other]) - shared):
             yield one, other
 
 
-def _met(signed: pl.DataFrame) -> pl.DataFrame:
+def _neighbours(signed: pl.DataFrame) -> pl.DataFrame:
     """Return the texts to compare each with: the first of a band, and the one before it."""
     bands = {
         str(first): pl.struct(signed.columns[first : first + BAND]).hash(seed=first)

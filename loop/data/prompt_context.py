@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from typing import cast
 
 from ...stores.records import Message
-from .conversations import answered, conversation, speaker_of
+from .conversations import conversation, speaker_of, split_answer
 from .file_row import Row
 from .row_texts import kind_of, text_of
 from .text_lines import RowError
@@ -58,7 +58,7 @@ def with_text_below(row: Row, name: str, text: str, between: str) -> str:
     """Return the text of the field `name`, followed by the texts of `input` and `context`."""
     for field in (INPUT, CONTEXT):
         value = row.glance(field)
-        if field == name or isinstance(value, list) or not _filled(value):
+        if field == name or isinstance(value, list) or not _is_filled(value):
             continue
         more = text_of(row[field], field)
         # Some data sets contain a prompt's parts in addition to the whole.
@@ -102,32 +102,34 @@ def require_agreement(row: Row, names: Sequence[str], turns: Sequence[Message]) 
     """
     for name in names:
         value = row.glance(name)
-        if not _filled(value) or not isinstance(value, str | list):
+        if not _is_filled(value) or not isinstance(value, str | list):
             continue
         if isinstance(value, str):
             agrees = any(value.strip() in turn.content for turn in turns)
         else:
-            agrees = all(turn in turns for turn in _asked(cast("list[object]", value), name))
+            agrees = all(
+                turn in turns for turn in _turns_before_answer(cast("list[object]", value), name)
+            )
         if not agrees:
             raise RowError(f"{name!r} differs from the conversation that was answered; keep one")
         row.get(name)
 
 
-def _asked(value: list[object], name: str) -> Sequence[Message]:
+def _turns_before_answer(value: list[object], name: str) -> Sequence[Message]:
     """Return the turns of a conversation before its answer, if it ends with one."""
     last = value[-1]
     ends = isinstance(last, Row) and speaker_of(last) == "assistant"
-    return answered(value, name)[0] if ends else conversation(value, name)
+    return split_answer(value, name)[0] if ends else conversation(value, name)
 
 
-def _filled(value: object) -> bool:
+def _is_filled(value: object) -> bool:
     return bool(value.strip()) if isinstance(value, str) else value not in (None, [])
 
 
 def _earlier(row: Row, name: str) -> list[Message]:
     """Return the turns before a prompt: objects, or pairs of a user's and a model's text."""
     value = row.glance(name)
-    if not _filled(value) or (name == CONTEXT and not isinstance(value, list)):
+    if not _is_filled(value) or (name == CONTEXT and not isinstance(value, list)):
         return []
     if not isinstance(value, list):
         raise RowError(f"{name!r} must be a list of turns, but is {kind_of(value)}")

@@ -19,7 +19,7 @@ from ...critics.checks import valid_check
 from ...critics.math_answers import is_mathematical
 from ...stores.keys import Json, row_id
 from ...stores.records import Check, Message, Prompt, PromptPart, Split
-from .conversations import TURNS, Turns, asked
+from .conversations import TURNS, Turns, prompt_turns
 from .field_names import in_known_case
 from .file_row import Row
 from .prompt_context import (
@@ -32,7 +32,7 @@ from .prompt_context import (
 )
 from .published_fields import listed_checks, number_text, whole_problem, with_reference
 from .rating_scale import plain_number
-from .row_texts import identity_field, kind_of, optional_text, shown, text_of
+from .row_texts import identity_field, kind_of, optional_text, show_value, text_of
 from .text_lines import RowError
 
 CORRECT, INCORRECT = LISTED = ("correct_answers", "incorrect_answers")
@@ -116,7 +116,7 @@ def to_prompt(
     name_of_text = prompt_field(row)
     messages = _messages(row, name_of_text, shape)
     own = REFERENCE_FIELDS.get(name_of_text)
-    worked = _worked(row, own) if own else None
+    worked = _worked_answer(row, own) if own else None
     reference = _reference(row, name_of_text) or worked
     checks = (*_checks(row.get("checks")), *map(_check, listed_checks(row)))
     name = optional_text(row, "task") or task or _guessed_task(worked)
@@ -156,7 +156,7 @@ def _guessed_task(worked: str | None) -> str:
     return MATH if worked is not None and is_mathematical(worked) else GENERAL
 
 
-def _worked(row: Row, name: str) -> str | None:
+def _worked_answer(row: Row, name: str) -> str | None:
     """Return the answer of a problem, which is a number in some data sets."""
     value = row.get(name)
     if isinstance(value, bool) or not isinstance(value, Real | Decimal):
@@ -170,7 +170,7 @@ def _reference(row: Row, name_of_text: str) -> str | None:
     if name_of_text == TURNS and isinstance(value, list):
         first = cast("list[object]", value)[:1]
         return None if first in ([], [""]) else text_of(first[0], "reference[1]")
-    return _worked(row, "reference")
+    return _worked_answer(row, "reference")
 
 
 def content_id(
@@ -201,7 +201,7 @@ def _split(row: Row) -> Split | None:
         if value == split:
             return split
     named = f"{', '.join(SPLITS[:-1])} or {SPLITS[-1]}"
-    raise RowError(f"'split' must be {named}, but is {shown(value)}")
+    raise RowError(f"'split' must be {named}, but is {show_value(value)}")
 
 
 def _part(row: Row) -> PromptPart | None:
@@ -213,7 +213,7 @@ def _part(row: Row) -> PromptPart | None:
         if value == part:
             return part
     named = ", ".join((*get_args(PromptPart), *OUTSIDE))
-    raise RowError(f"'part' must be one of {named}, but is {shown(value)}")
+    raise RowError(f"'part' must be one of {named}, but is {show_value(value)}")
 
 
 def _split_of_part(row: Row) -> Split | None:
@@ -276,7 +276,7 @@ def _messages(row: Row, name: str, shape: RowShape) -> tuple[Message, ...]:
     if not isinstance(turns, list):
         below = with_text_below(row, name, text_of(value, name), HEADED[shape.input])
         return with_context(row, (Message(role="user", content=below),))
-    found = asked(cast("list[object]", turns), name, shape.turns)
+    found = prompt_turns(cast("list[object]", turns), name, shape.turns)
     beside = [f for f in (INPUT, CONTEXT) if f != name and isinstance(row.glance(f), str)]
     require_agreement(row, beside, found)
     return with_context(row.without([name]), found)

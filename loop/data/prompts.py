@@ -54,7 +54,7 @@ def read_prompts(
         InputError: for a file or row that cannot be read.
     """
     read = notes or RowNotes()
-    placed = _placed(path, task=task, shape=shape, split=split, run=run, notes=read)
+    placed = _read_placed(path, task=task, shape=shape, split=split, run=run, notes=read)
     return [prompt for _, prompt in placed]
 
 
@@ -68,7 +68,7 @@ def notes_of(config: PromptsConfig) -> RowNotes:
     return RowNotes(skips=config.skip_bad, remedy="; prompts.skip_bad=true leaves such rows out")
 
 
-def _placed(
+def _read_placed(
     path: Path,
     *,
     task: str | None,
@@ -304,7 +304,7 @@ class FileOfPrompts:
     def read(cls, config: PromptsConfig, path: Path, notes: RowNotes) -> "FileOfPrompts":
         """Read a file of a run, and add its notes to `notes`."""
         own = notes_of(config)
-        placed = _placed(path, task=config.task, shape=shape_of(config), notes=own)
+        placed = _read_placed(path, task=config.task, shape=shape_of(config), notes=own)
         own.require_few(BAD_SHARE, "prompts.skip_bad")
         notes.add(own)
         return cls(path=path, placed=placed)

@@ -61,7 +61,7 @@ def whole_problem(row: Row) -> Row:
         return row
     row.get("body")
     if "numbers" in row:
-        question = _filled(question, str(row["numbers"]).split())
+        question = _fill(question, str(row["numbers"]).split())
     elif story.strip() and "ques_statement" not in row:
         question = f"{story.rstrip()} {question}"
     family = row.get("family") or row.get("type")
@@ -75,7 +75,7 @@ def number_text(value: float | Decimal) -> str:
     return str(int(value)) if whole else str(value)
 
 
-def _filled(question: str, numbers: list[str]) -> str:
+def _fill(question: str, numbers: list[str]) -> str:
     """Put the numbers of a problem into their places."""
     try:
         return PLACE.sub(lambda place: number_text(float(numbers[int(place[1])])), question)

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from typing import TypeVar, cast
 
 from ...stores.records import Message, Preferred, storable
-from .conversations import answered
+from .conversations import split_answer
 from .files import Row, RowError
 from .prompt_rows import TEXT_FIELDS
 from .rating_scale import number
@@ -54,7 +54,7 @@ def side_of(row: Row, name: str) -> tuple[tuple[Message, ...], str]:
     if isinstance(value, list) and any(isinstance(v, str) for v in cast("list[object]", value)):
         raise RowError(f"{name!r} is a list of answers; write a row for each pair of two answers")
     if isinstance(value, list | Row):
-        return answered(cast("list[object] | Row", value), name)
+        return split_answer(cast("list[object] | Row", value), name)
     return (), text_or_empty(value, name)
 
 
@@ -68,7 +68,7 @@ def answer_of(row: Row) -> str | None:
     value = row[present[0]]
     if not isinstance(value, list | Row):
         return text_or_empty(value, present[0])
-    before, answer = answered(cast("list[object] | Row", value), present[0])
+    before, answer = split_answer(cast("list[object] | Row", value), present[0])
     if before:
         raise RowError(
             f"{present[0]!r} holds more than the answer; put the turns before it into the prompt, "
@@ -183,7 +183,7 @@ def object_of(value: object, where: str) -> Row:
     return value
 
 
-def filed(row: Row) -> Row:
+def add_family(row: Row) -> Row:
     """Return a row with its category as the family, and its data set as the source."""
     named = {name: _first_text(row, given) for name, given in FILED.items()}
     return row.having({name: text for name, text in named.items() if text is not None})

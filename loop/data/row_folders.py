@@ -52,7 +52,7 @@ def _data_files(place: Path) -> list[Path]:
     if parts.get(place.name):
         return _whole(parts[place.name])
     if any(parts):
-        raise InputError(f"{place}: no such file or folder{_named(place.parent, parts)}")
+        raise InputError(f"{place}: no such file or folder{_list_splits(place.parent, parts)}")
     raise FileNotFoundError(ENOENT, os.strerror(ENOENT))
 
 
@@ -86,7 +86,7 @@ def _of_folder(folder: Path) -> list[Path]:
             _require_known(place)
         return files
     if parts:
-        raise InputError(f"{folder}: holds several parts{_named(folder, parts)}")
+        raise InputError(f"{folder}: holds several parts{_list_splits(folder, parts)}")
     _require_known(folder)
     raise InputError(
         f"{folder}: holds no data files ({', '.join(ENDINGS)}); a loading script is never run"
@@ -102,7 +102,7 @@ def _parts(folder: Path) -> dict[str, list[Path]]:
     return _groups(below[0]) if len(below) == 1 else {sub.name: [] for sub in below}
 
 
-def _named(folder: Path, groups: Mapping[str, object]) -> str:
+def _list_splits(folder: Path, groups: Mapping[str, object]) -> str:
     """Return the half sentence that lists the splits to choose from."""
     names = " or ".join(str(folder / name) for name in sorted(groups)[:8] if name)
     return f"; name {names}" if names else ""

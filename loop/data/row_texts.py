@@ -22,7 +22,7 @@ def text_of(value: object, name: str) -> str:
     return value
 
 
-def shown(value: object) -> str:
+def show_value(value: object) -> str:
     """Return a value as an error message shows it: the beginning of its JSON."""
     return json.dumps(value, default=str)[:60]
 

@@ -31,7 +31,7 @@ def one_line(text: str, *, limit: int) -> str:
     return visible(text.replace("\n", " ⏎ "), limit=limit)
 
 
-def escaped(text: str) -> str:
+def escape_hidden(text: str) -> str:
     """Return JSON text with hidden characters escaped: the same values, safe to show.
 
     JSON always escapes ASCII controls, except DEL.

@@ -16,7 +16,7 @@ def sampled_again(label: str, number: int) -> str:
     return label if number == 1 else f"{label}{AGAIN}{number}"
 
 
-def named(label: str) -> str:
+def critique_label(label: str) -> str:
     """Return the label of the stage with the first critiques."""
     return label.partition(AGAIN)[0]
 

@@ -47,7 +47,7 @@ def table_rows(path: Path, *, arrow: bool) -> Iterator[Placed]:
     try:
         _require_distinct(path, _schema_of(path, arrow=arrow), "the table")
         batches = _arrow_batches(path) if arrow else _parquet_batches(path)
-        for rows in _bounded(batches, path.stat().st_size):
+        for rows in _bound_rows(batches, path.stat().st_size):
             for row in rows.to_pylist():
                 number += 1
                 yield f"row {number}", as_row(row)
@@ -138,7 +138,7 @@ def _require_bounded(columns: list[Any], footer: Any) -> None:
                 )
 
 
-def _bounded(batches: Iterable[pa.StructArray], file_size: int) -> Iterator[pa.StructArray]:
+def _bound_rows(batches: Iterable[pa.StructArray], file_size: int) -> Iterator[pa.StructArray]:
     """Yield a file's rows, few at a time, once it is known that their texts fit into memory.
 
     Raises:

@@ -36,7 +36,7 @@ def refuse(path: Path, place: str, error: RowError) -> None:
     raise InputError(f"{path}, {place}: {error}") from error
 
 
-def decoded(number: int, data: bytes) -> str:
+def decode_line(number: int, data: bytes) -> str:
     """Return a line's text.
 
     Raises:

@@ -22,10 +22,10 @@ def sentence_lines(text: str, width: int) -> list[str]:
 
     A command that is longer than the width gets a separate line.
     """
-    return [line for part in text.split("\n") for line in _wrapped(part, width)]
+    return [line for part in text.split("\n") for line in _wrap(part, width)]
 
 
-def _wrapped(text: str, width: int) -> list[str]:
+def _wrap(text: str, width: int) -> list[str]:
     whole = _COMMAND.sub(lambda found: found[0].replace(" ", KEPT), text)
     indent = " " * (len(text) - len(text.lstrip(" ")))
     lines = textwrap.wrap(

@@ -72,7 +72,7 @@ class Made(NamedTuple):
     receipts: Sequence[Receipt] = ()
 
 
-def unrated(candidates: pl.DataFrame) -> pl.DataFrame:
+def add_empty_ratings(candidates: pl.DataFrame) -> pl.DataFrame:
     """Return candidates with the columns of rows, ratings and reward left empty."""
     cut = pl.when(pl.col("finish_reason") != "stop").then(pl.lit(value=True))
     return candidates.select(
@@ -111,7 +111,7 @@ def pair_rows(
     )
     rows = pl.concat([told, against], how="horizontal")
     ids = _ids("pair", rows.select("prompt_id", "chosen_id", "rejected_id"), by)
-    return _finished(rows.with_columns(pair_id=ids), prompts, by)
+    return _finish_rows(rows.with_columns(pair_id=ids), prompts, by)
 
 
 def balanced_rows(pairs: pl.DataFrame) -> pl.DataFrame:
@@ -149,7 +149,7 @@ def demonstration_rows(chosen: pl.DataFrame, prompts: pl.DataFrame, by: Origin) 
     """Return the rows of demonstrations; the columns are as in `pair_rows`."""
     rows = chosen.select("prompt_id", "candidate_id", "ratings", "reward", completion=_assistant())
     ids = _ids("demo", rows.select("prompt_id", "candidate_id"), by)
-    return _finished(rows.with_columns(demonstration_id=ids), prompts, by)
+    return _finish_rows(rows.with_columns(demonstration_id=ids), prompts, by)
 
 
 def unpaired_rows(answers: pl.DataFrame, prompts: pl.DataFrame, by: Origin) -> pl.DataFrame:
@@ -158,7 +158,7 @@ def unpaired_rows(answers: pl.DataFrame, prompts: pl.DataFrame, by: Origin) -> p
         "prompt_id", "candidate_id", "ratings", "reward", "label", completion=_assistant()
     )
     ids = _ids("unp", rows.select("prompt_id", "candidate_id"), by)
-    return _finished(rows.with_columns(unpaired_id=ids), prompts, by)
+    return _finish_rows(rows.with_columns(unpaired_id=ids), prompts, by)
 
 
 def yield_rows(
@@ -202,7 +202,7 @@ def _ids(prefix: str, of: pl.DataFrame, by: Origin) -> pl.Series:
     return pl.Series(made, dtype=pl.String)
 
 
-def _finished(rows: pl.DataFrame, prompts: pl.DataFrame, by: Origin) -> pl.DataFrame:
+def _finish_rows(rows: pl.DataFrame, prompts: pl.DataFrame, by: Origin) -> pl.DataFrame:
     """Add to each row its rank in its prompt, the rule, and the prompt."""
     asked = prompts.select("prompt_id", prompt="messages")
     return rows.join(asked, on="prompt_id", how="left", maintain_order="left").with_columns(

@@ -38,10 +38,10 @@ QUALITY = {
 
 def annotation_rows(run: RunReader) -> pl.LazyFrame:
     """Return people's judgements, the oldest first; judgements not yet in the run come last."""
-    stored = [_told(row, IN_RUN) for row in hand_rows(run)]
+    stored = [_document(row, IN_RUN) for row in hand_rows(run)]
     left = [e for e in entries(run.folder) if e.undone or e.unit is None]
     ledger = [
-        _told(row, UNDONE if entry.undone else WAITING)
+        _document(row, UNDONE if entry.undone else WAITING)
         for entry in left
         for row in said_rows([entry])
     ]
@@ -76,7 +76,7 @@ def quality_rows(run: RunReader) -> tuple[pl.LazyFrame, list[str]]:
     return rows, [f"{kind}: {people_agreement(of).sentence}" for kind, of in kinds.items() if of]
 
 
-def _told(row: Said, state: str) -> dict[str, object]:
+def _document(row: Said, state: str) -> dict[str, object]:
     if isinstance(row, Critique):
         said = ", ".join(f"{a.name} {a.rating}" for a in row.aspects if a.rating is not None)
         about = {"first_id": row.candidate_id, "second_id": None, "annotator": row.critic}

@@ -22,7 +22,7 @@ from ..data.assignments import Taken, next_place
 from ..data.files import InputError
 from ..data.row_fields import HUMAN, TRUSTED
 from ..lake.annotations.bring_in import said_rows
-from ..lake.annotations.judging_queue import JudgedItem, QueueRequest, queued
+from ..lake.annotations.judging_queue import JudgedItem, QueueRequest, queue_items
 from ..lake.trace.find_row import find
 from .annotator_quality import PeopleAgreement, people_agreement
 
@@ -108,7 +108,7 @@ class AnnotationSession:
             InputError: if the run lacks answers to judge, or the signals that the rule sorts by.
         """
         wanted = self.wanted
-        self._ledger.begin(wanted.name, wanted.facts, lambda: queued(self._run, wanted))
+        self._ledger.begin(wanted.name, wanted.facts, lambda: queue_items(self._run, wanted))
 
     def held_card(self) -> tuple[JudgingCard, float] | None:
         """Return the item that this person holds, and since how many seconds; None without one."""

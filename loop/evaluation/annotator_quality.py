@@ -54,13 +54,13 @@ def people_agreement(rows: Iterable[Said]) -> PeopleAgreement:
     people = tuple(sorted({name for given in shared for name in given}))
     if not shared:
         return PeopleAgreement(people=people, units=0, agreement=None, kappa=None)
-    counts = np.array([_counted(given.values()) for given in shared])
+    counts = np.array([_count_labels(given.values()) for given in shared])
     total = counts.sum(axis=1)
     same = (counts * (counts - 1)).sum(axis=1) / (total * (total - 1))
     if len(people) > 2:  # noqa: PLR2004 -- two people
         kappa = fleiss(counts)
     else:
-        one, two = (np.array([_counted([given[name]]) for given in shared]) for name in people)
+        one, two = (np.array([_count_labels([given[name]]) for given in shared]) for name in people)
         kappa = cohen(one, two.astype(float))
     return PeopleAgreement(
         people=people, units=len(shared), agreement=float(same.mean()), kappa=_point(kappa)
@@ -96,8 +96,8 @@ def _of_person(
         for row in rows
         if isinstance(row, Critique) and row.candidate_id in right
     ]
-    own = np.array([_counted([label]) for label, _ in both])
-    others = np.array([_counted(labels) / len(labels) for _, labels in both])
+    own = np.array([_count_labels([label]) for label, _ in both])
+    others = np.array([_count_labels(labels) / len(labels) for _, labels in both])
     return {
         "annotator": name,
         "judged": len(rows),
@@ -147,7 +147,7 @@ def _labels_of(row: Said) -> Iterator[tuple[tuple[str, ...], int]]:
         yield tuple(pair), CLASSES - 1 if row.preferred == "tie" else pair.index(first)
 
 
-def _counted(labels: Iterable[int]) -> np.ndarray:
+def _count_labels(labels: Iterable[int]) -> np.ndarray:
     return np.bincount(list(labels), minlength=CLASSES)
 
 

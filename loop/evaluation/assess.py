@@ -122,12 +122,12 @@ def evaluate(
     """
     own = step_benchmark(benchmark, step)
     eval_set = EvalSet(prompts=prompts, name=benchmark, benchmark=own, step=step)
-    drawn = _drawn(it, eval_set)
+    drawn = _draw_answers(it, eval_set)
     moved = divergence(it, prompts, own, step) if it.run.config.assessment.kl else None
     assess(it, drawn, eval_set, moved)
 
 
-def _drawn(it: Iteration, eval_set: EvalSet) -> Rows[Candidate]:
+def _draw_answers(it: Iteration, eval_set: EvalSet) -> Rows[Candidate]:
     """Draw the policy's answer to each prompt of an eval set."""
     sampling = it.run.config.evaluation
     params = {
@@ -143,7 +143,7 @@ def _drawn(it: Iteration, eval_set: EvalSet) -> Rows[Candidate]:
 def _answers_of_initial(it: Iteration, eval_set: EvalSet) -> Rows[Candidate]:
     """Return M_0's answers of iteration 0, drawn now if the run did not begin there."""
     whole = replace(eval_set, benchmark=eval_set.name, step=None)
-    return _drawn(replace(it, number=0, policy=it.run.models.initial), whole)
+    return _draw_answers(replace(it, number=0, policy=it.run.models.initial), whole)
 
 
 def assess(
@@ -153,7 +153,7 @@ def assess(
     _measure(it, answers, eval_set)
     measure_facts(it, answers, eval_set.prompts, eval_set.benchmark, eval_set.clusters)
     measure_scores(it, answers, eval_set.name, eval_set.benchmark, eval_set.clusters)
-    said = _said(it, answers, eval_set, moved)
+    said = _collect(it, answers, eval_set, moved)
     # The reference and the oracle cover only the run's own held-out prompts.
     path = it.run.config.assessment.oracle if eval_set.held_out else None
     if not said.beside and path is None:
@@ -201,7 +201,7 @@ def _measure(it: Iteration, answers: Rows[Candidate], eval_set: EvalSet) -> None
     it.run.make(it.number, f"measure:{benchmark}", work, make)
 
 
-def _said(
+def _collect(
     it: Iteration, answers: Rows[Candidate], eval_set: EvalSet, moved: Rows[Score] | None
 ) -> Said:
     wanted = it.run.config.assessment
@@ -210,7 +210,9 @@ def _said(
     return Said(
         answers=answers,
         outputs=outputs,
-        preferences=None if outputs is None else compared(it, eval_set, answers, outputs),
+        preferences=None
+        if outputs is None
+        else compare_with_reference(it, eval_set, answers, outputs),
         rewards=reward(it, answers) if asked else None,
         divergence=moved,
     )
@@ -229,7 +231,7 @@ def outputs_of(it: Iteration, eval_set: EvalSet) -> Rows[Candidate] | None:
     return None
 
 
-def compared(
+def compare_with_reference(
     it: Iteration, eval_set: EvalSet, answers: Rows[Candidate], outputs: Rows[Candidate]
 ) -> Rows[Preference]:
     """Compare answers with the reference's by p_eval; with M_0's own in both orders."""

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Sequence
 
 from ...configs.eval_set_names import of_eval_set
-from ...configs.likely_names import listed
+from ...configs.likely_names import list_names
 from ...configs.schema import ConfigError, RunConfig
 from ...critics.sentence_match import is_matchable
 from ...critics.verify import SENTENCE_MATCH, is_factual
@@ -52,7 +52,7 @@ def _require_known_sets(config: RunConfig, held_out: Sequence[Prompt]) -> None:
             else []
         )
         if others:
-            there = f"names {listed(known)}" if known else "names no sets"
+            there = f"names {list_names(known)}" if known else "names no sets"
             raise ConfigError(
                 f"assessment.{name} is about the set {others[0]!r}, but prompts.held_out {there}"
             )

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from statistics import fmean
 
-from ...policies.online.truncation_penalty import ruled
+from ...policies.online.truncation_penalty import apply_rule
 from ...stores.journal_reader import Unit
 from ...stores.keys import Json, row_id
 from ...stores.records import Candidate, Evaluation, Reward
@@ -69,7 +69,9 @@ def weights(total: int, n: int) -> list[float]:
     return found
 
 
-def ranked(candidates: Sequence[Candidate], rewards: Sequence[Reward]) -> dict[str, RankedSamples]:
+def rank_samples(
+    candidates: Sequence[Candidate], rewards: Sequence[Reward]
+) -> dict[str, RankedSamples]:
     """Return each prompt's scored samples, by reward; equal rewards by id, which is random.
 
     Truncated samples rank below all whole ones, by reward among themselves.
@@ -93,7 +95,7 @@ def ranked(candidates: Sequence[Candidate], rewards: Sequence[Reward]) -> dict[s
 def _worst_first(offered: Sequence[tuple[float, Candidate]]) -> list[tuple[float, Candidate]]:
     """Sort a prompt's samples by reward, truncated ones below all others."""
     ended = [candidate.finish_reason == "stop" for _, candidate in offered]
-    worth = ruled([score for score, _ in offered], ended, "below")
+    worth = apply_rule([score for score, _ in offered], ended, "below")
     every = zip(worth, offered, strict=True)
     ordered = sorted(every, key=lambda one: (one[0], one[1][0], one[1][1].candidate_id))
     return [sample for _, sample in ordered]
@@ -164,7 +166,7 @@ def by_chunk(it: Iteration, best: Best) -> Iterator[dict[str, RankedSamples]]:
 def ranked_chunk(it: Iteration, best: Best, chunk: int) -> dict[str, RankedSamples]:
     """Return the scored samples of a chunk's prompts as the run ranks them."""
     samples, rewards = it.chunk(best.candidates, chunk), it.chunk(best.rewards, chunk)
-    return ranked(samples, rewards)
+    return rank_samples(samples, rewards)
 
 
 def _values(it: Iteration, prompt_id: str, samples: RankedSamples) -> list[Metrics]:

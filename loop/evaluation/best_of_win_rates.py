@@ -16,7 +16,7 @@ from ..data.splits import HELD_OUT
 from ..run.handles import Best, Rows
 from ..run.iteration import Iteration
 from ..run.run import Verb
-from .assess import ASSESS, EvalSet, assess, compared, every_row
+from .assess import ASSESS, EvalSet, assess, compare_with_reference, every_row
 from .best_of_curve import (
     RankedSamples,
     answer,
@@ -102,7 +102,7 @@ def measure_best_of(it: Iteration, best: Best, *, most: int) -> None:
         eval_set=eval_set,
         outputs=said.outputs,
         of_all=(of_all, said.preferences),
-        fewer=(fewer, compared(it, eval_set, fewer, said.outputs)),
+        fewer=(fewer, compare_with_reference(it, eval_set, fewer, said.outputs)),
     )
     for n in below:
         each.measure(n)

@@ -12,8 +12,8 @@ from ...stores.journal_reader import Unit
 from ...stores.keys import Json, derive_seed
 from ...stores.records import Candidate, Critique, Reward, Score
 from ...stores.schemas import RowsByType
-from ...stores.side_evals import smoked
-from ..data.stage_names import named
+from ...stores.side_evals import smoke_test_of
+from ..data.stage_names import critique_label
 from ..lake.query.critic_scores import DRAFTS, REWARD
 from ..run.handles import T
 from ..run.iteration import Iteration
@@ -89,8 +89,8 @@ def _units(it: Iteration) -> DraftUnits:
 
 def _about_drafts(stage: str) -> bool:
     """Whether a stage holds critiques of drafts: the first of each, as of held-out answers."""
-    first = stage.startswith(CRITIQUES) and named(stage) == stage
-    return first and not is_evaluation(stage) and smoked(stage) is None
+    first = stage.startswith(CRITIQUES) and critique_label(stage) == stage
+    return first and not is_evaluation(stage) and smoke_test_of(stage) is None
 
 
 def _drafts_of(critiques: str) -> list[str]:

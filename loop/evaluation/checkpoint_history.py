@@ -136,7 +136,7 @@ def _reason(
     return f"{name} lies {behind} behind the best, {other}, on dev prompts; the margins allow it"
 
 
-def told(standing: PolicyStanding, verdicts: Sequence[PolicyVerdict]) -> str:
+def verdict_text(standing: PolicyStanding, verdicts: Sequence[PolicyVerdict]) -> str:
     """Return the verdicts of an iteration, and their consequence, as text."""
     since = [row for row in verdicts if row.against == "initial" and row.scope == "all"]
     beside = "".join(

@@ -188,8 +188,8 @@ def results(
                 reached.append(replace(result, method=own))
     made = {r.checkpoint for r in reached if r.benchmark == HELD_OUT and r.iteration > 0}
     return [
-        *(_measured(of[0], of) for identity, of in began.items() if identity not in made),
-        *(_measured(result, _as_beginning(result, began)) for result in reached),
+        *(_by_first_metric(of[0], of) for identity, of in began.items() if identity not in made),
+        *(_by_first_metric(result, _as_beginning(result, began)) for result in reached),
     ]
 
 
@@ -211,7 +211,7 @@ def _as_beginning(made: Result, began: Mapping[str, Sequence[Result]]) -> Sequen
     return [*(began.get(made.checkpoint, ()) if made.benchmark == HELD_OUT else ()), made]
 
 
-def _measured(result: Result, by: Sequence[Result]) -> Result:
+def _by_first_metric(result: Result, by: Sequence[Result]) -> Result:
     """Return a result with each metric of its policy from the first of `by` that has it."""
     return replace(
         result,
@@ -282,7 +282,7 @@ def _results(run: RunReader, name: str, counted: Counted, which: str) -> list[Re
     if method == BEST_OF_N:
         method = best
     if which:
-        method, benchmark, numbers = _named(run, which, method, numbers)
+        method, benchmark, numbers = _method_of(run, which, method, numbers)
     of_policies = pl.col("benchmark") == HELD_OUT
     began = numbers.filter(of_policies & (pl.col("iteration") == 0))
     reached = numbers.filter((pl.col("benchmark") == benchmark) & (pl.col("iteration") > 0))
@@ -299,7 +299,7 @@ def _results(run: RunReader, name: str, counted: Counted, which: str) -> list[Re
     return whole
 
 
-def _named(
+def _method_of(
     run: RunReader, which: str, method: str, numbers: pl.DataFrame
 ) -> tuple[str, str, pl.DataFrame]:
     """Return the method, the benchmark and the numbers of the name after a run's.

@@ -20,7 +20,7 @@ def results_by_task(
     if task is not None:
         found = {task: results(lake, names, task=task, methods=methods)}
     else:
-        eval_sets, tasks = (_shared(lake, names, by) for by in ("eval_set", "task"))
+        eval_sets, tasks = (_shared_names(lake, names, by) for by in ("eval_set", "task"))
         found = {ALL: results(lake, names, methods=methods)}
         found |= {
             f"eval set {e}": results(lake, names, eval_set=e, methods=methods) for e in eval_sets
@@ -30,7 +30,7 @@ def results_by_task(
     return {name: by_method(of) if together else of for name, of in found.items()}
 
 
-def _shared(lake: Path, names: Sequence[str], by: str) -> list[str]:
+def _shared_names(lake: Path, names: Sequence[str], by: str) -> list[str]:
     """Return the tasks, or the eval sets, on which each of several runs has measured answers."""
     shared: set[str] | None = None
     for name in names:

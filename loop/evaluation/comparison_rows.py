@@ -47,14 +47,14 @@ def compared_runs(
     return ComparedRuns(found=found, rival=None if against is None else _rival(against, found))
 
 
-def called(name: str, found: Sequence[Result]) -> Result | None:
+def result_named(name: str, found: Sequence[Result]) -> Result | None:
     """Return the result of a method or a run; a run's is that of its policy, not of its M_0."""
     named = [result for result in found if name == result.method or name in result.runs]
     return min(named, key=lambda result: result.method == INITIAL, default=None)
 
 
 def _rival(name: str, found: Sequence[Result]) -> Result:
-    rival = called(name, found)
+    rival = result_named(name, found)
     if rival is None:
         known = ", ".join(dict.fromkeys(result.method for result in found))
         raise FormError(f"--against {name}: not in the comparison, which has {known}")

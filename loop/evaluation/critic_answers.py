@@ -20,7 +20,7 @@ from ...stores.keys import derive_seed
 from ...stores.lake import RunReader
 from ...stores.records import SCORED, Prompt, Split
 from ..data.files import InputError
-from ..data.judged_candidates import VERIFIED, last_votes, trusted
+from ..data.judged_candidates import VERIFIED, is_trusted, last_votes
 from ..data.judged_candidates import VERIFIER as BY_VERIFIER
 from ..data.row_fields import TRUSTED
 from .assess import UNDRAWN
@@ -93,7 +93,7 @@ def judged_groups(run: RunReader, draw: AnswerDraw, verifier: Verifier) -> list[
         *_against_preferences(run, draw, answers),
     ]
     if not found:
-        raise InputError(_unlabelled(run))
+        raise InputError(_explain_unlabelled(run))
     return found
 
 
@@ -102,11 +102,12 @@ def _only_verified(run: RunReader) -> bool:
     others = run.scan("critiques", columns={"critic"}).filter(pl.col("critic") != BY_VERIFIER)
     rewarded = run.scan("rewards", columns={"candidate_id"})
     return all(
-        rows.head(1).collect().is_empty() for rows in (others.filter(~trusted("critic")), rewarded)
+        rows.head(1).collect().is_empty()
+        for rows in (others.filter(~is_trusted("critic")), rewarded)
     )
 
 
-def _unlabelled(run: RunReader) -> str:
+def _explain_unlabelled(run: RunReader) -> str:
     """Return why labels of correctness are missing, with a remedy."""
     name = run.folder.name
     why = (
@@ -123,7 +124,9 @@ def _unlabelled(run: RunReader) -> str:
 
 def _answers(run: RunReader, split: Split | None) -> pl.DataFrame:
     """Return the judged answers, with the fields of their prompts."""
-    critiqued = run.scan("critiques", columns={"candidate_id", "critic"}).filter(~trusted("critic"))
+    critiqued = run.scan("critiques", columns={"candidate_id", "critic"}).filter(
+        ~is_trusted("critic")
+    )
     rewarded = run.scan("rewards", columns={"candidate_id"})
     judged = pl.concat([critiqued.select("candidate_id"), rewarded])
     columns = {"candidate_id", "prompt_id", "kind", "iteration", "finish_reason"}
@@ -161,9 +164,9 @@ def _against_verifier(
 ) -> Iterator[AnswerGroup]:
     if answers.is_empty():
         return
-    drawn = _drawn(answers, draw)
+    drawn = _draw_answers(answers, draw)
     labelled = drawn.join(_verdicts(run, drawn, verifier), on="candidate_id", how="left")
-    judged = _judged(run, labelled, against=VERIFIER)
+    judged = _add_ratings(run, labelled, against=VERIFIER)
     overall = judged.filter(OVERALL)
     yield AnswerGroup(against=VERIFIER, names={}, there=answers.height, frame=overall)
     yield from split_up(judged.filter(GROUPWISE), draw, VERIFIER, answers)
@@ -183,8 +186,8 @@ def _against_given(
     labelled = answers.join(labels.agg(right=right), on="candidate_id")
     if labelled.is_empty():
         return
-    judged = _judged(run, labelled, against=against)
-    yield from grouped(judged, draw, against, labelled)
+    judged = _add_ratings(run, labelled, against=against)
+    yield from answer_groups(judged, draw, against, labelled)
 
 
 def _against_preferences(
@@ -195,13 +198,13 @@ def _against_preferences(
     if pairs.is_empty():
         return
     own = tuple(name for name in draw.by if name not in OF_CRITIQUE)
-    yield from grouped(pairs, replace(draw, by=own), PREFERENCES, pairs)
+    yield from answer_groups(pairs, replace(draw, by=own), PREFERENCES, pairs)
 
 
 def _preferred_pairs(run: RunReader, answers: pl.DataFrame) -> pl.DataFrame:
     votes = (
         last_votes(run.scan("preferences"))
-        .filter(trusted("annotator"))
+        .filter(is_trusted("annotator"))
         .filter(pl.col("preferred").is_in(["first", "second"]))
         .collect()
     )
@@ -214,7 +217,7 @@ def _preferred_pairs(run: RunReader, answers: pl.DataFrame) -> pl.DataFrame:
     named = [pl.concat([sides["better"], sides["worse"]]).unique().alias("candidate_id").to_frame()]
     asked = answers.join(named[0], on="candidate_id", how="semi")
     labelled = asked.with_columns(right=pl.lit(value=True))
-    judged = _judged(run, labelled, against=PREFERENCES)
+    judged = _add_ratings(run, labelled, against=PREFERENCES)
     scores = judged.select("candidate_id", "rating", "reward", "unread")
     joined = sides.join(judged, left_on="better", right_on="candidate_id").join(
         scores, left_on="worse", right_on="candidate_id", suffix="_worse"
@@ -230,7 +233,7 @@ def _lead(score: str) -> pl.Expr:
     return ((difference.sign() + 1) / 2).alias(score)
 
 
-def _drawn(answers: pl.DataFrame, draw: AnswerDraw) -> pl.DataFrame:
+def _draw_answers(answers: pl.DataFrame, draw: AnswerDraw) -> pl.DataFrame:
     """Return as many answers as asked for, of all and of each group, in an order by the seed."""
     place = pl.col("order").rank("ordinal")
     own = place.over([*draw.names]) if draw.names else place
@@ -274,7 +277,7 @@ def _right(
     return [None if v.rating is None else v.rating == 1 for v in verdicts]
 
 
-def _judged(run: RunReader, labelled: pl.DataFrame, *, against: str) -> pl.DataFrame:
+def _add_ratings(run: RunReader, labelled: pl.DataFrame, *, against: str) -> pl.DataFrame:
     """Add the last rating of the critic and of the reward model of a run to each answer.
 
     The verifier's ratings as a critic are left out if the labels are the verifier's: it would agree
@@ -307,7 +310,7 @@ def _ratings(run: RunReader, answers: pl.DataFrame, *, by: str | None = None) ->
     columns = {"candidate_id", "critic", "aspects", "status", "reference_used", "sample"}
     name, rating = (pl.element().struct.field(field) for field in ("name", "rating"))
     named, first = pl.col("critic").str.starts_with(by or ""), pl.col("sample").is_null()
-    asked = ~trusted("critic") & first if by is None else named
+    asked = ~is_trusted("critic") & first if by is None else named
     own = (pl.col("critic") == BY_VERIFIER) | pl.lit(value=by is not None)
     rated = pl.col("aspects").list.filter(name != VERIFIED)
     ratings = pl.col("aspects").list.eval(rating).list.drop_nulls()
@@ -332,7 +335,7 @@ def _ratings(run: RunReader, answers: pl.DataFrame, *, by: str | None = None) ->
     )
 
 
-def grouped(
+def answer_groups(
     judged: pl.DataFrame, draw: AnswerDraw, against: str, answers: pl.DataFrame
 ) -> Iterator[AnswerGroup]:
     """Yield all judged answers, then group by group."""

@@ -19,7 +19,7 @@ from ..lake.statistics.clustered_estimates import (
     Indices,
     Numbers,
     estimate,
-    numbered,
+    number_clusters,
     ratio,
 )
 from ..lake.statistics.roc_area import area_estimate
@@ -47,7 +47,7 @@ class AnswerGroup:
     @property
     def title(self) -> str:
         """The name of the group."""
-        return ", ".join(_told(name, value) for name, value in self.names.items()) or ALL
+        return ", ".join(_group_name(name, value) for name, value in self.names.items()) or ALL
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,7 +84,7 @@ def figures(group: AnswerGroup) -> CriticFigures:
     labelled = group.frame.filter(pl.col("right").is_not_null())
     rated = labelled.filter(pl.col("rating").is_not_null())
     scored = labelled.filter(pl.col("reward").is_not_null())
-    measure = _preferred if group.against == PREFERENCES else _separated
+    measure = _pair_agreement if group.against == PREFERENCES else _separation
     return CriticFigures(
         against=group.against,
         group=group.title,
@@ -98,7 +98,7 @@ def figures(group: AnswerGroup) -> CriticFigures:
     )
 
 
-def _told(name: str, value: Json) -> str:
+def _group_name(name: str, value: Json) -> str:
     if value is None:
         return f"no {name}"
     if name == "reference":
@@ -106,7 +106,7 @@ def _told(name: str, value: Json) -> str:
     return f"iteration {value}" if name == "iteration" else str(value)
 
 
-def _separated(rated: pl.DataFrame, scored: pl.DataFrame) -> dict[str, Any]:
+def _separation(rated: pl.DataFrame, scored: pl.DataFrame) -> dict[str, Any]:
     """Return how well ratings, and rewards, separate right answers from wrong ones."""
     return {
         **_confusion(rated),
@@ -137,7 +137,7 @@ def _area(answers: pl.DataFrame, score: str) -> Estimate | None:
     return area_estimate(_numbers(answers, score), answers["right"].to_numpy(), _clusters(answers))
 
 
-def _preferred(rated: pl.DataFrame, scored: pl.DataFrame) -> dict[str, Any]:
+def _pair_agreement(rated: pl.DataFrame, scored: pl.DataFrame) -> dict[str, Any]:
     """Return how often the preferred answer of a pair has the higher rating, and reward."""
     found: dict[str, Any] = {"remark": "of pairs: how often the preferred answer scores higher"}
     for name, score, pairs in (("auroc", "rating", rated), ("reward_auroc", "reward", scored)):
@@ -163,4 +163,4 @@ def _numbers(answers: pl.DataFrame, name: str) -> Numbers:
 
 
 def _clusters(answers: pl.DataFrame) -> Indices:
-    return numbered(answers["cluster"].to_list())
+    return number_clusters(answers["cluster"].to_list())

@@ -17,7 +17,7 @@ from ..data.files import InputError, Row, RowError, placed_rows
 from ..data.rating_scale import number
 from ..data.row_fields import object_of
 from ..data.row_texts import optional_text
-from .critic_answers import AnswerDraw, grouped
+from .critic_answers import AnswerDraw, answer_groups
 from .critic_check import LABEL, AnswerGroup
 
 T = TypeVar("T")
@@ -45,7 +45,7 @@ def labelled_groups(path: Path, draw: AnswerDraw) -> list[AnswerGroup]:
     rows = list[dict[str, Any]]()
     for place, row in placed_rows(path):
         try:
-            rows.append(_judged(row, place))
+            rows.append(_judged_row(row, place))
         except RowError as error:
             raise InputError(f"{path}, {place}: {error}") from error
     judged = pl.DataFrame(rows, schema=_SCHEMA)
@@ -56,15 +56,16 @@ def labelled_groups(path: Path, draw: AnswerDraw) -> list[AnswerGroup]:
             f"{path}: every row lacks {LABEL!r}: set it to true if the answer is right, else to "
             "false"
         )
-    return list(grouped(judged, draw, LABEL, judged))
+    return list(answer_groups(judged, draw, LABEL, judged))
 
 
-def _judged(row: Row, place: str) -> dict[str, Any]:
+def _judged_row(row: Row, place: str) -> dict[str, Any]:
     given = object_of(row["ratings"], "ratings") if row.get("ratings") is not None else Row()
     ratings = {
-        name: _typed(given, name, f"ratings.{name}", "-1, 0, 1 or null", _level) for name in given
+        name: _typed_field(given, name, f"ratings.{name}", "-1, 0, 1 or null", _level)
+        for name in given
     }
-    reward = _typed(row, "reward", "reward", "a number", number)
+    reward = _typed_field(row, "reward", "reward", "a number", number)
     status = optional_text(row, "status")
     if not ratings and reward is None and status is None:
         raise RowError("lacks both 'ratings' and 'reward'")
@@ -74,18 +75,20 @@ def _judged(row: Row, place: str) -> dict[str, Any]:
     return {
         **{name: optional_text(row, name) for name in NAMES},
         "cluster": optional_text(row, "cluster") or optional_text(row, "prompt_id") or place,
-        "iteration": _typed(row, "iteration", "iteration", "a whole number", _whole),
-        "reference": _typed(row, "reference_used", "reference_used", "true or false", _truth),
+        "iteration": _typed_field(row, "iteration", "iteration", "a whole number", _whole),
+        "reference": _typed_field(row, "reference_used", "reference_used", "true or false", _truth),
         "aspects": [{"name": name, "rating": rating} for name, rating in ratings.items()],
         "unread": not scored and (bool(ratings) or status is not None),
         "rating": fmean(read) if scored else None,
         "passed": min(read) == 1 if scored else None,
         "reward": reward,
-        "right": _typed(row, LABEL, LABEL, label, _right),
+        "right": _typed_field(row, LABEL, LABEL, label, _right),
     }
 
 
-def _typed(row: Row, name: str, where: str, says: str, read: Callable[[Any], T | None]) -> T | None:
+def _typed_field(
+    row: Row, name: str, where: str, says: str, read: Callable[[Any], T | None]
+) -> T | None:
     """Return a field that may be null, as `read` gives it; None of that refuses the row."""
     value = row.get(name)
     found = None if value is None else read(value)

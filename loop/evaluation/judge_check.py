@@ -188,7 +188,7 @@ def _measures(
         found |= _consistency(votes)
     if second is not None and votes is not second:
         other = statistics.shares_of(second.labels)
-        found["second"] = statistics.matched(labels, other)
+        found["second"] = statistics.match_rate(labels, other)
         found["second_cohen"] = cohen(labels, other)
     return found if sign is None else found | _wins(labels, people, sign)
 
@@ -197,11 +197,11 @@ def _against_people(labels: Counts, people: Counts, panel: int) -> dict[str, OfS
     majority, decided = (statistics.majority(of, panel) for of in (people, people[:, :TIE]))
     same = statistics.majorities_agreement(labels, people, panel)
     return {
-        "agreement": statistics.matched(labels, majority),
+        "agreement": statistics.match_rate(labels, majority),
         "cohen": cohen(labels, majority),
-        "decided": statistics.matched(labels[:, :TIE], decided),
-        "held_out": statistics.matched(labels, statistics.in_place_standard(people, panel)),
-        "person": statistics.matched(labels, statistics.shares_of(people)),
+        "decided": statistics.match_rate(labels[:, :TIE], decided),
+        "held_out": statistics.match_rate(labels, statistics.in_place_standard(people, panel)),
+        "person": statistics.match_rate(labels, statistics.shares_of(people)),
         "bias": statistics.error(same),
     }
 
@@ -242,7 +242,7 @@ def _second(judgments: Judgments, name: str | None) -> Votes | None:
         if votes.name == name:
             return votes
     known = [votes.name for votes in judgments.judges]
-    raise InputError(f"--second {name}: no such judge; the judges are {_listed(known)}")
+    raise InputError(f"--second {name}: no such judge; the judges are {_list_names(known)}")
 
 
 def _sign(judgments: Judgments, model: str | None) -> Numbers | None:
@@ -253,11 +253,11 @@ def _sign(judgments: Judgments, model: str | None) -> Numbers | None:
     if not sides.any():
         known = sorted({name for pair in judgments.models for name in pair if name is not None})
         raise InputError(
-            f"--model {model}: no output is of this model; the models are {_listed(known)}"
+            f"--model {model}: no output is of this model; the models are {_list_names(known)}"
         )
     return sides[:, 1] - sides[:, 0]
 
 
-def _listed(names: Sequence[str]) -> str:
+def _list_names(names: Sequence[str]) -> str:
     more = f" and {len(names) - NAMED} more" if len(names) > NAMED else ""
     return (", ".join(names[:NAMED]) or "none") + more

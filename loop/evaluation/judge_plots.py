@@ -116,12 +116,12 @@ def _bias_and_variance(checked: Sequence[Checked]) -> list[Panel]:
             style="points",
         )
         for kind in dict.fromkeys(each.kind for each in checked)
-        if (points := [e for e in checked if e.kind == kind and _placed(e)])
+        if (points := [e for e in checked if e.kind == kind and _has_place(e)])
     ]
     return [_figure_7(series)] if series else []
 
 
-def _placed(each: Checked) -> bool:
+def _has_place(each: Checked) -> bool:
     return each.variance is not None and (each.bias is not None or each.kind == PEOPLE)
 
 

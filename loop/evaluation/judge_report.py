@@ -127,7 +127,7 @@ def _table(report: JudgeReport, columns: Mapping[str, str], *, counts: bool) -> 
     numbers = (*(("verdicts",) if counts else ()), *(("unread",) if lost else ()))
     if counts and any(each.worst is not None for each in report.checked):
         numbers += (BOUNDS,)
-    table = _headed(*names, *numbers, *columns.values(), names=len(names))
+    table = _table_of(*names, *numbers, *columns.values(), names=len(names))
     for each in report.checked:
         figures = [getattr(each, name) for name in columns]
         if (counts and each.task == ALL) or any(figures):
@@ -146,7 +146,7 @@ def _print_prices(overall: Sequence[Checked]) -> None:
     """Print the cost of verdicts, if known."""
     priced = [(each, each.price) for each in overall if each.price is not None]
     if priced:
-        table = _headed("annotator", "price of 1,000 verdicts")
+        table = _table_of("annotator", "price of 1,000 verdicts")
         for each, price in priced:
             table.add_row(_name(each.name), f"{1000 * price:.2f}")
         Console().print(table)
@@ -156,7 +156,7 @@ def _print_twos(twos: Sequence[AnnotatorKappa]) -> None:
     if not twos:
         _say(f"no two annotators judged {SHARED_PAIRS} pairs in common, as a kappa of two needs")
         return
-    table = _headed("annotator", "annotator", "pairs", "agree", "kappa", names=2)
+    table = _table_of("annotator", "annotator", "pairs", "agree", "kappa", names=2)
     for each in twos[:MOST_TWOS]:
         found = (interval_text(each.agreement), kappa_text(each.cohen))
         table.add_row(_name(each.first), _name(each.second), f"{each.pairs:,}", *found)
@@ -165,7 +165,7 @@ def _print_twos(twos: Sequence[AnnotatorKappa]) -> None:
         _say(f"and {len(twos) - MOST_TWOS:,} more pairs of annotators: --json has all")
 
 
-def _headed(*headings: str, names: int = 1) -> Table:
+def _table_of(*headings: str, names: int = 1) -> Table:
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0))
     for place, heading in enumerate(headings):
         if place < names:

@@ -63,7 +63,7 @@ def shares_of(counts: Counts) -> Numbers:
     return np.divide(counts, total, out=np.zeros(counts.shape), where=total > 0)
 
 
-def matched(counts: Counts, standard: Numbers) -> OfSums:
+def match_rate(counts: Counts, standard: Numbers) -> OfSums:
     """Return how often a verdict is the right one.
 
     `standard` has shape (pairs, labels): how likely each label is to be right; zero on pairs that

@@ -20,8 +20,8 @@ from ..data.judged_candidates import last_votes
 from ..data.rating_scale import SCALES, THREE_LEVEL, number
 from ..data.row_fields import LABEL, TRUSTED
 from ..data.row_notes import tell_unused
-from ..data.row_texts import shown
-from ..lake.imports.import_files import detected
+from ..data.row_texts import show_value
+from ..lake.imports.import_files import detect_format
 from ..lake.imports.import_formats import ANNOTATIONS, rows_in_format
 from ..lake.imports.imported_rows import UNKNOWN, Maker
 from ..lake.query.runs import open_run
@@ -80,7 +80,7 @@ def file_judgments(path: Path, reading: JudgmentReading) -> Iterator[Judgment]:
     Raises:
         InputError: if a row cannot be read.
     """
-    layout = reading.layout or detected(path)
+    layout = reading.layout or detect_format(path)
     if layout == ANNOTATIONS:
         raise InputError(f"{path}: judges candidates of a run: import it, then name the run")
     make = Maker(source=path.stem, scale=SCALES[THREE_LEVEL], task=None)
@@ -112,7 +112,7 @@ def _of_row(row: Row, made: Iterable[StoredRow], reading: JudgmentReading) -> It
         elif preferred is None and number(row.glance("preference")) is not None:
             raise RowError(
                 "'preference' must be between 1 (the first) and 2 (the second), 0 for a tie, or "
-                f"null, but is {shown(row['preference'])}"
+                f"null, but is {show_value(row['preference'])}"
             )
         asked = prompts[vote.prompt_id].messages
         first, second = (_output(answers[one]) for one in (vote.first_id, vote.second_id))
@@ -143,7 +143,7 @@ def _price(row: Row) -> float | None:
     price = number(given)
     if price is None or price < 0:
         raise RowError(
-            f"'price_per_example' must be a number from 0, or null, but is {shown(given)}"
+            f"'price_per_example' must be a number from 0, or null, but is {show_value(given)}"
         )
     return price
 
@@ -164,7 +164,7 @@ def _of_run(run: RunReader, reading: JudgmentReading) -> Iterator[Judgment]:
     found = frame.collect()
     prices = _prices(run, found)
     for row in found.iter_rows(named=True):
-        said = _stored(row, reading)
+        said = _stored_judgment(row, reading)
         yield replace(said, price=prices.get(said.annotator))
 
 
@@ -184,7 +184,7 @@ def _prices(run: RunReader, votes: pl.DataFrame) -> dict[str, float]:
     return {name: paid[name] / count for name, count in counts.items() if paid.get(name)}
 
 
-def _stored(row: Mapping[str, Any], reading: JudgmentReading) -> Judgment:
+def _stored_judgment(row: Mapping[str, Any], reading: JudgmentReading) -> Judgment:
     """Return the judgment of a stored preference, with its messages and texts."""
     annotator = COIN if row["flipped"] else row["annotator"]
     human = reading.is_human(annotator)

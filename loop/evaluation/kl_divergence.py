@@ -13,7 +13,7 @@ from ...configs.load import semantic
 from ...stores.keys import Json
 from ...stores.records import Candidate, Message, Score
 from ..data.step_names import step_params
-from ..run.conditioning import conditioned
+from ..run.conditioning import add_control
 from ..run.handles import Prompts, Rows
 from ..run.iteration import Iteration
 from ..run.models import Served
@@ -35,8 +35,8 @@ def divergence(
     `step` is the training step of an intermediate policy.
     """
     samples = _samples(it, prompts, benchmark, step)
-    own = _measured(it, LOGPROB, it.policy, benchmark, samples)
-    return _measured(it, KL, it.run.models.initial, benchmark, samples, own)
+    own = _measure(it, LOGPROB, it.policy, benchmark, samples)
+    return _measure(it, KL, it.run.models.initial, benchmark, samples, own)
 
 
 def _samples(it: Iteration, prompts: Prompts, benchmark: str, step: int | None) -> Rows[Candidate]:
@@ -52,7 +52,7 @@ def _samples(it: Iteration, prompts: Prompts, benchmark: str, step: int | None) 
     return answers(it, prompts, f"kl-sample:{benchmark}", "sample", sampling, params)
 
 
-def _measured(
+def _measure(
     it: Iteration,
     metric: str,
     served: Served,
@@ -95,7 +95,7 @@ def _logprobs(it: Iteration, served: Served, wanted: Sequence[Candidate]) -> dic
     conversations = [
         (*asked, Message(role="assistant", content=a.text))
         for a in wanted
-        for asked in [conditioned(it.run.prompts[a.prompt_id].messages, served.control)]
+        for asked in [add_control(it.run.prompts[a.prompt_id].messages, served.control)]
     ]
     said = it.run.engine(served).logprobs(conversations)
     told = zip(wanted, said, strict=True)

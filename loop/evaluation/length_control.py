@@ -32,7 +32,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ..lake.statistics.clustered_estimates import Indices, Numbers, cluster_sums, numbered
+from ..lake.statistics.clustered_estimates import Indices, Numbers, cluster_sums, number_clusters
 
 LINE = (1.19, -0.20)
 """phi for a win-rate of a half, and by how much it grows with its logit."""
@@ -105,11 +105,11 @@ def length_controlled(compared: Compared) -> LengthControlled | Uncontrolled:
     )
     each = np.ones(len(won))
     prior = published_slope(float(won.mean()))
-    told = information(features, fitted(features, won, each, prior, SPREAD**-2), each)
+    told = information(features, fit_logistic(features, won, each, prior, SPREAD**-2), each)
     # Any amount of data on a slope that may be confounded leaves it a deviation of `CONFOUNDED`.
     precision = SPREAD**-2 * (1 + told * CONFOUNDED**2)
-    found = fitted(features, won, each, prior, precision)
-    about = numbered(compared.clusters or compared.prompts)
+    found = fit_logistic(features, won, each, prior, precision)
+    about = number_clusters(compared.clusters or compared.prompts)
     rate = float(sigmoid(found[:1])[0])
     return LengthControlled(
         win_rate=rate,
@@ -143,7 +143,7 @@ def published_slope(win_rate: float) -> float:
     return LEFT_OUT * (start + slope * float(np.log(held / (1 - held))))
 
 
-def fitted(
+def fit_logistic(
     features: Numbers, won: Numbers, weights: Numbers, prior: float, precision: float
 ) -> Numbers:
     """Return the coefficients of a logistic regression by Newton's steps.

@@ -144,11 +144,11 @@ def _by_seeds_too(
         before=verdict.before,
         after=verdict.after,
         metric=verdict.metric,
-        decision=_decided(decision, low, high),
+        decision=_decide(decision, low, high),
     )
 
 
-def _decided(decision: Decision, low: float, high: float) -> Decision:
+def _decide(decision: Decision, low: float, high: float) -> Decision:
     """Return a decision by wider bounds; how many prompts would decide is then unknown."""
     answer = "better" if low > 0 else "not better" if high < WORTHWHILE else "undecided"
     return replace(decision, low=low, high=high, answer=answer, needed=None)

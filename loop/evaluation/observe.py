@@ -84,7 +84,7 @@ def _is_about(stage: str, verb: str, benchmark: str) -> bool:
     return about != stage and is_measured_on(about, benchmark)
 
 
-def observed(
+def observe_policy(
     source: RunWriter,
     policy: Checkpoint,
     iterations: Sequence[int],
@@ -178,17 +178,17 @@ def _lessons(source: RunWriter, iteration: int) -> ObservedLessons:
             chosen=pair.chosen[-1].content,
             rejected=pair.rejected[-1].content,
         )
-        for pair in _sampled(source, Pair, iteration)
+        for pair in _sample_rows(source, Pair, iteration)
     ]
     ratings = dict[str, list[float]]()
-    for critique in _sampled(source, Critique, iteration, without="evaluate"):
+    for critique in _sample_rows(source, Critique, iteration, without="evaluate"):
         for aspect in critique.aspects:
             if aspect.rating is not None:
                 ratings.setdefault(aspect.name, []).append(float(aspect.rating == 1))
     return ObservedLessons(
         pairs=pairs,
         best={aspect: (fmean(ones), len(ones)) for aspect, ones in sorted(ratings.items())},
-        equal_rewards=_equal_rewards(_sampled(source, Reward, iteration, without="evaluate")),
+        equal_rewards=_equal_rewards(_sample_rows(source, Reward, iteration, without="evaluate")),
     )
 
 
@@ -203,7 +203,7 @@ def _equal_rewards(rewards: Iterator[Reward]) -> tuple[float, int] | None:
     return fmean(float(len(set(found)) == 1) for found in several), len(several)
 
 
-def _sampled(
+def _sample_rows(
     source: RunWriter, row_type: type[R], iteration: int, *, without: str | None = None
 ) -> Iterator[R]:
     """Yield the rows of an iteration's own stages, or of every n-th chunk of them."""

@@ -17,10 +17,10 @@ from ..lake.query.alarm_list import alarm_fields, code_of
 from ..run.iteration import Iteration
 from ..run.outcomes import WENT_ON, AlarmStopError
 from ..run.run import Run, Verb, Work
-from .observe import answer_units, compared_iterations, observed
+from .observe import answer_units, compared_iterations, observe_policy
 from .observed import Observation
 from .probe import ALARM
-from .raise_alarms import raised
+from .raise_alarms import raise_alarms
 from .style_alarms import STYLE, style_numbers
 
 WATCH = Verb("watch", semantics=2)
@@ -43,8 +43,8 @@ def watch(it: Iteration, benchmark: Split) -> None:
     )
 
     def make(_: Unit) -> RowsByType:
-        seen = observed(run.store, it.parent, iterations, benchmark, run.prompts)
-        alarms = raised(seen)
+        seen = observe_policy(run.store, it.parent, iterations, benchmark, run.prompts)
+        alarms = raise_alarms(seen)
         _tell(run, alarms)
         return {Alarm: alarms, Evaluation: _figures(seen)}
 

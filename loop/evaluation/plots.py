@@ -350,7 +350,7 @@ def write_plot(path: Path, panels: Sequence[Panel], *, force: bool = False) -> N
 
 def plot_bytes(panels: Sequence[Panel], suffix: str) -> bytes:
     """Return panels, up to three in a row, as the bytes of a file of this kind."""
-    return _drawn(panels, suffix, {})
+    return _draw(panels, suffix, {})
 
 
 def page_svg(panel: Panel, name: str) -> str:
@@ -358,10 +358,10 @@ def page_svg(panel: Panel, name: str) -> str:
 
     Its names begin with `name`, so that no two panels of a page share one.
     """
-    return _for_page(_drawn([panel], ".svg", ON_A_PAGE), name, label_of(panel.title))
+    return _for_page(_draw([panel], ".svg", ON_A_PAGE), name, label_of(panel.title))
 
 
-def _drawn(panels: Sequence[Panel], suffix: str, style: Any) -> bytes:
+def _draw(panels: Sequence[Panel], suffix: str, style: Any) -> bytes:
     import matplotlib as mpl
     from matplotlib.figure import Figure
 

@@ -29,12 +29,19 @@ from ...stores.records import (
 from ...stores.schemas import RowsByType
 from ..data.prompt_clusters import clusters_of
 from ..data.splits import DEV, is_measured_on
-from ..lake.query.policy_figures import USUAL, Figure, Values, metrics_of, undecided, values_of
+from ..lake.query.policy_figures import (
+    USUAL,
+    Figure,
+    Values,
+    metrics_of,
+    undecided_answers,
+    values_of,
+)
 from ..lake.statistics.decisions import PairedResults, decide, level_of_look
 from ..run.iteration import Iteration
 from ..run.reporter import log_event
 from ..run.run import Verb, Work
-from .checkpoint_history import CheckpointHistory, standing_after, told
+from .checkpoint_history import CheckpointHistory, standing_after, verdict_text
 from .metrics import SCORING
 from .pairwise_verdicts import ERROR_RATE, WORTHWHILE
 
@@ -46,7 +53,7 @@ def verdict_stage(split: str) -> str:
     return f"verdict:{split}"
 
 
-def judged(
+def commit_verdicts(
     it: Iteration, course: CheckpointHistory, prompts: Sequence[Prompt], split: Split
 ) -> CheckpointHistory:
     """Commit the verdicts on M_t, the policy of `it`, by its scores on a split's prompts.
@@ -57,7 +64,7 @@ def judged(
     """
     compared = course.compared
     numbers = sorted({it.number, *(other.iteration for other in compared.values())})
-    keys = [key for number in numbers for key in _measured(it, number, split)]
+    keys = [key for number in numbers for key in _measured_keys(it, number, split)]
     config, clusters = it.run.config.verdict, clusters_of(prompts)
     found: dict[Against, tuple[bool, ...]] = {
         against: course.found.get((split, against), ()) for against in compared
@@ -89,7 +96,7 @@ def judged(
         if split != DEV:
             return {PolicyVerdict: rows}
         standing = standing_after(course, it.parent, rows, config)
-        log_event(told(standing, rows), "verdict", **asdict(standing))
+        log_event(verdict_text(standing, rows), "verdict", **asdict(standing))
         return {PolicyVerdict: rows, PolicyStanding: [standing]}
 
     params: Json = {
@@ -97,7 +104,7 @@ def judged(
         "compared": {against: other.checkpoint_id for against, other in compared.items()},
         "found": {against: list(earlier) for against, earlier in found.items()},
         "settings": semantic(config),
-        "counted": [_counted(prompt, clusters[prompt.prompt_id]) for prompt in prompts],
+        "counted": [_group_parts(prompt, clusters[prompt.prompt_id]) for prompt in prompts],
     }
     work = Work(
         verb=VERDICT,
@@ -116,7 +123,7 @@ def judged(
     return course.having(it.parent, standing)
 
 
-def _counted(prompt: Prompt, cluster: str) -> Json:
+def _group_parts(prompt: Prompt, cluster: str) -> Json:
     """Return the parts of a prompt that decide its groups in the verdicts."""
     eval_set = () if prompt.eval_set is None else (prompt.eval_set,)
     return [prompt.prompt_id, prompt.task, prompt.family, cluster, *eval_set]
@@ -129,7 +136,7 @@ def _verdicts_before(it: Iteration, split: str) -> tuple[str, ...]:
     return (journal.key(max(looks), label, 0),) if looks else ()
 
 
-def _measured(it: Iteration, number: int, split: str) -> Iterator[str]:
+def _measured_keys(it: Iteration, number: int, split: str) -> Iterator[str]:
     """Yield the keys of the units that hold the scores of a policy on a split and its eval sets."""
     journal = it.run.store.journal
     stages = {state.stage for state in journal.stages() if state.iteration == number}
@@ -202,7 +209,7 @@ class ScoreLook:
         """How many prompts have an answer whose math could not be decided."""
         if self.scores is None:
             return 0
-        found = undecided(self.scores.lazy()).select("prompt_id").unique()
+        found = undecided_answers(self.scores.lazy()).select("prompt_id").unique()
         return found.collect().height
 
     @cached_property

@@ -24,10 +24,10 @@ from ..lake.query.forgetting import (
     PASSED,
     alarming,
     benchmark_of,
+    describe_fall,
     falls,
-    told,
 )
-from ..run.handles import Rows, chunked
+from ..run.handles import Rows, chunk_prompts
 from ..run.iteration import Iteration
 from ..run.run import Run, Verb
 from ..stages.keep_prompts import keep_prompts
@@ -63,12 +63,12 @@ def probe(it: Iteration, step: int | None = None) -> None:
         "for": PROBES,
         **step_params(step),
     }
-    asked = chunked(probes.prompts, config.prompts.chunk)
+    asked = chunk_prompts(probes.prompts, config.prompts.chunk)
     label = f"evaluate:{step_benchmark(PROBES, step)}"
     _measure(it, probes, answers(it, asked, label, "greedy", greedy, params), step)
 
 
-def passed(verdict: Verdict) -> bool:
+def passes_probe(verdict: Verdict) -> bool:
     """Whether an answer meets every check of its prompt, and is right if there is a reference."""
     met = dict(verdict.metrics).get("general_fulfilled", 1.0)
     return verdict.rating == 1 and met == 1.0
@@ -119,7 +119,7 @@ def _scores(it: Iteration, probes: Probes, answered: Rows[Candidate]) -> Iterato
         for candidate, verdict in zip(drawn, verdicts, strict=True):
             if verdict.rating is not None:
                 prompt, identity = candidate.prompt_id, candidate.candidate_id
-                own, value = benchmark_of(probes.probe_of[prompt]), float(passed(verdict))
+                own, value = benchmark_of(probes.probe_of[prompt]), float(passes_probe(verdict))
                 yield score_of(it, own, PASSED, value, prompt=prompt, candidate=identity)
 
 
@@ -151,6 +151,6 @@ def _tell(run: Run, alarms: list[Evaluation]) -> None:
     """Report alarms before their rows are committed: after a crash twice, but never not at all."""
     for number in alarms:
         code = CODES[PROBE_FALL].code
-        run.reporter.note(told(number), "alarm", code=code, **asdict(number))
+        run.reporter.note(describe_fall(number), "alarm", code=code, **asdict(number))
         detail: Json = asdict(number)
         run.store.when_there_is_room(partial(run.store.journal.record, ALARM, detail))

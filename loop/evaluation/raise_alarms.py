@@ -47,7 +47,7 @@ FEWEST_RATINGS = 50
 """Ratings of an aspect, or prompts with rewards, below which they are not called saturated."""
 
 
-def raised(seen: Observation) -> list[Alarm]:
+def raise_alarms(seen: Observation) -> list[Alarm]:
     """Return all alarms that an observation raises, first the ones that stop a run."""
     groups = prompt_groups(seen)
     changes = [
@@ -68,7 +68,7 @@ def raised(seen: Observation) -> list[Alarm]:
     signals = [*_judgements(seen), *_families(seen, groups), *_texts(seen)]
     found = [
         *_approval(seen, changes),
-        *_unverified(seen, groups),
+        *_unverified_alarms(seen, groups),
         *style_alarms(seen, stops=gains_approval_alone),
         *(signal.alarm(seen) for signal in signals if signal.is_new),
     ]
@@ -227,7 +227,7 @@ def _approved_and_wrong(seen: Observation, change: ApprovalChange) -> list[str]:
     return [new[prompt].candidate_id for prompt in liked]
 
 
-def _unverified(seen: Observation, groups: Sequence[WatchedGroup]) -> Iterator[Alarm]:
+def _unverified_alarms(seen: Observation, groups: Sequence[WatchedGroup]) -> Iterator[Alarm]:
     """Yield alarms on tasks without verified answers whose approval rises beyond chance."""
     old, new = seen.initial.answers, seen.policy.answers
     for group in (group for group in groups if group.scope == "task"):
@@ -339,7 +339,7 @@ def _texts(seen: Observation) -> Iterator[Signal]:
     """Yield how many answers are copies, and of how many prompts all pairs chose one text."""
     shared = [p for p in seen.policy.answers if p in seen.initial.answers]
     if len(shared) >= seen.fewest:
-        before, after = (_copied(of, shared) for of in (seen.initial, seen.policy))
+        before, after = (_copied_answers(of, shared) for of in (seen.initial, seen.policy))
         was, now = fmean(before.values()), fmean(after.values())
         likely = chance_of_rise(list(before.values()), list(after.values()), shared)
         told = f"{seen.name}'s answers equal its answer to another prompt"
@@ -354,7 +354,7 @@ def _texts(seen: Observation) -> Iterator[Signal]:
     yield Signal(SAME_CHOSEN, "pairs", known, share, MOST_SAME_CHOSEN, enough, says, examples)
 
 
-def _copied(policy: ObservedPolicy, prompts: Sequence[str]) -> Mapping[str, float]:
+def _copied_answers(policy: ObservedPolicy, prompts: Sequence[str]) -> Mapping[str, float]:
     """Return 1 for each prompt whose answer equals the answer to another prompt, else 0."""
     texts = {p: " ".join(policy.answers[p].text.split()) for p in prompts}
     times = Counter(texts.values())

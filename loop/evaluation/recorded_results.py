@@ -96,10 +96,10 @@ def of_two(a: Path, b: Path, fields: ResultFields, other_value: str | None) -> P
     Raises:
         InputError: if a file cannot be read, or if their figures cannot be compared.
     """
-    files = {a: _loaded(a), b: _loaded(b)}
+    files = {a: _load(a), b: _load(b)}
     asked = replace(fields, key=fields.key or _key_field(files))
-    first = _recorded(a, files[a], asked)
-    second = _recorded(b, files[b], replace(asked, value=other_value or asked.value))
+    first = _read_results(a, files[a], asked)
+    second = _read_results(b, files[b], replace(asked, value=other_value or asked.value))
     if asked.value is None and first.figure != second.figure:
         raise InputError(
             f"{a} holds {first.figure!r} and {b} {second.figure!r}: figures of different kinds "
@@ -125,7 +125,7 @@ def of_preferences(path: Path, fields: ResultFields) -> PairedPrompts:
     Raises:
         InputError: if the file cannot be read, or holds preferences on several models.
     """
-    rows = _loaded(path)
+    rows = _load(path)
     models = sorted({str(row[MODEL]) for _, row in rows if row.get(MODEL) is not None})
     if len(models) > 1:
         raise InputError(
@@ -133,7 +133,7 @@ def of_preferences(path: Path, fields: ResultFields) -> PairedPrompts:
             "for each model"
         )
     key = fields.key or _key_field({path: rows})
-    found = _recorded(path, rows, replace(fields, key=key, value=fields.value or PREFERENCE))
+    found = _read_results(path, rows, replace(fields, key=key, value=fields.value or PREFERENCE))
     results = {key: found.results[key] for key in sorted(found.results)}
     return PairedPrompts(
         figure=found.figure,
@@ -162,7 +162,7 @@ def _common(first: _File, second: _File) -> list[str]:
     return common
 
 
-def _loaded(path: Path) -> list[Placed]:
+def _load(path: Path) -> list[Placed]:
     """Return the rows of a file with their places; at least one."""
     rows = list(placed_rows(path))
     if not rows:
@@ -182,7 +182,7 @@ def _key_field(files: Mapping[Path, Sequence[Placed]]) -> str:
     )
 
 
-def _recorded(path: Path, rows: Sequence[Placed], fields: ResultFields) -> _File:
+def _read_results(path: Path, rows: Sequence[Placed], fields: ResultFields) -> _File:
     """Return the results of a file's rows; `fields.key` must be set."""
     figure = fields.value or _value_field(path, rows[0][1])
     found: dict[str, list[PromptResult]] = {}
@@ -241,7 +241,7 @@ def _key(row: Row, name: str) -> str:
         raise RowError(f"lacks {name!r}, which identifies its prompt")
     if row.get("input") not in (None, "") and name == "instruction":
         return f"{value}\n\n{row['input']}"
-    return _written(value) or ""
+    return _text_of(value) or ""
 
 
 def _result(row: Row, figure: str, cluster: str) -> PromptResult | None:
@@ -251,12 +251,12 @@ def _result(row: Row, figure: str, cluster: str) -> PromptResult | None:
     text = next((row[name] for name in TEXT_FIELDS if row.get(name) is not None), None)
     return PromptResult(
         value=_value(given, figure),
-        text=_written(text),
+        text=_text_of(text),
         output=next((_text(row, name) for name in OUTPUT_FIELDS if name in row), None),
         reference=_text(row, REFERENCE),
-        cluster=_named(row, cluster),
-        family=_named(row, "family"),
-        task=_named(row, "task"),
+        cluster=_name_in(row, cluster),
+        family=_name_in(row, "family"),
+        task=_name_in(row, "task"),
     )
 
 
@@ -302,7 +302,7 @@ def _value(given: object, figure: str) -> float:
     return share_won(value)
 
 
-def _written(value: object) -> str | None:
+def _text_of(value: object) -> str | None:
     """Return a text as it is, a conversation as JSON."""
     if value is None or isinstance(value, str):
         return value
@@ -314,6 +314,6 @@ def _text(row: Row, name: str) -> str | None:
     return value if isinstance(value, str) else None
 
 
-def _named(row: Row, name: str) -> str | None:
+def _name_in(row: Row, name: str) -> str | None:
     value = row.get(name)
     return None if value is None else str(value)

@@ -95,7 +95,7 @@ def verdict_on(paired: PairedPrompts, standard: Standard) -> RecordedVerdict:
         remarks.insert(0, same)
     if decision.remark is not None:
         remarks.append(decision.remark)
-    controlled, rate = _controlled(paired, clusters), standard.error_rate
+    controlled, rate = _length_controlled(paired, clusters), standard.error_rate
     return RecordedVerdict(
         figure=paired.figure,
         level=standard.level,
@@ -172,7 +172,7 @@ def _lengths(a: Sequence[PromptResult], b: Sequence[PromptResult]) -> tuple[floa
     return fmean(x for x, _ in known), fmean(y for _, y in known)
 
 
-def _controlled(
+def _length_controlled(
     paired: PairedPrompts, clusters: Sequence[str]
 ) -> dict[str, LengthControlled | Uncontrolled]:
     """Return the win-rate at equal lengths of each model that has preferences and outputs."""

@@ -62,7 +62,8 @@ def refuse_unlike(first: FigureSource, second: FigureSource) -> None:
         if here and there and 2 * len(here & there) <= len(here | there):
             # Of a pool from which each row draws its judge, a short file may not name all.
             raise InputError(
-                f"{first.path} names the {kind} {_told(here)}, and {second.path} {_told(there)}: "
+                f"{first.path} names the {kind} {_list_names(here)}, and {second.path} "
+                f"{_list_names(there)}: "
                 f"figures of different {kind}s cannot be compared; give two files of the same "
                 f"{kind}"
             )
@@ -84,7 +85,7 @@ def _name(given: object) -> str:
     return str(given)
 
 
-def _told(names: Iterable[str]) -> str:
+def _list_names(names: Iterable[str]) -> str:
     listed = sorted(names)
     more = f" and {len(listed) - NAMED} more" if len(listed) > NAMED else ""
     return ", ".join(map(repr, listed[:NAMED])) + more

@@ -10,7 +10,7 @@ import numpy as np
 from ...configs.schema import RewardConfig
 from ...policies.engines.engine import ScoreBatch, ScoreRequest
 from ...policies.workers.open import open_scorer
-from ..lake.statistics.clustered_estimates import Estimate, estimate, numbered, ratio
+from ..lake.statistics.clustered_estimates import Estimate, estimate, number_clusters, ratio
 from .preference_sets import ChosenPair
 
 ALL = "all"
@@ -68,7 +68,7 @@ def _batches(config: RewardConfig, choices: Sequence[ChosenPair]) -> Iterator[Sc
 def accuracies(choices: Sequence[ChosenPair], scores: Scores) -> list[Accuracy]:
     """Return the accuracy on all choices, and on the choices of each task type."""
     margins = np.array([_margin(*sides) for sides in scores], dtype=np.float64)
-    instructions = numbered([choice.instruction for choice in choices])
+    instructions = number_clusters([choice.instruction for choice in choices])
     names = np.array([choice.task for choice in choices])
     read = ~np.isnan(margins)
     right = np.where(read, (margins > 0) + EQUAL * (margins == 0), 0.0)

@@ -89,7 +89,7 @@ def _settings(it: Iteration) -> SteppedTraining:
 def _best(it: Iteration, every: Sequence[Checkpoint]) -> Checkpoint:
     """Commit the best policy by the dev prompts as M_t; of equal ones the earliest."""
     benchmarks = {step_benchmark(DEV, policy.steps): policy.steps for policy in every}
-    keys = [key for benchmark in benchmarks for key in _measured(it, benchmark)]
+    keys = [key for benchmark in benchmarks for key in _measured_keys(it, benchmark)]
     work = Work(
         verb=CHOOSE,
         params={"among": [policy.checkpoint_id for policy in every]},
@@ -122,7 +122,7 @@ def _best(it: Iteration, every: Sequence[Checkpoint]) -> Checkpoint:
     return checkpoint
 
 
-def _measured(it: Iteration, benchmark: str) -> list[str]:
+def _measured_keys(it: Iteration, benchmark: str) -> list[str]:
     """Return the keys of the units that hold a policy's scores on a benchmark."""
     journal = it.run.store.journal
     stages = {state.stage for state in journal.stages() if state.iteration == it.number}

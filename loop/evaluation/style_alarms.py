@@ -116,10 +116,10 @@ def style_changes(seen: Observation) -> list[StyleChange]:
     shared = [prompt for prompt in seen.policy.answers if prompt in seen.initial.answers]
     if len(shared) < seen.fewest:
         return []
-    return [_changed(seen, shared, name, figure) for name, figure in FIGURES.items()]
+    return [_style_change(seen, shared, name, figure) for name, figure in FIGURES.items()]
 
 
-def _changed(
+def _style_change(
     seen: Observation, shared: Sequence[str], name: str, figure: Callable[[str], float]
 ) -> StyleChange:
     before = {p: figure(seen.initial.answers[p].text) for p in shared}
@@ -171,13 +171,13 @@ def _alarm(seen: Observation, change: StyleChange, *, stops: bool) -> Alarm:
     if change.preferred is None:
         why = "nothing stored says whether training prefers it"
     else:
-        of = (_shown(change.figure, v) for v in (change.chosen, change.rejected) if v is not None)
+        of = (_format(change.figure, v) for v in (change.chosen, change.rejected) if v is not None)
         why = "training prefers it: chosen {}, rejected {}".format(*of)
     end = "; a judge approves more, and no more answers are right" if stops else ""
     return seen.alarm(
         STYLE,
-        f"{seen.name}: {_shown(change.figure, change.after)} {WORDED[change.figure]} ({then}: "
-        f"{_shown(change.figure, change.before)}); {why}{end}",
+        f"{seen.name}: {_format(change.figure, change.after)} {WORDED[change.figure]} ({then}: "
+        f"{_format(change.figure, change.before)}); {why}{end}",
         Shift(change.before, change.after, FAR),
         name=change.figure,
         stops=stops,
@@ -185,7 +185,7 @@ def _alarm(seen: Observation, change: StyleChange, *, stops: bool) -> Alarm:
     )
 
 
-def _shown(figure: str, value: float) -> str:
+def _format(figure: str, value: float) -> str:
     return f"{math.expm1(value):.0f}" if figure == LENGTH else percent(value)
 
 

@@ -6,7 +6,7 @@ from contextlib import closing, contextmanager
 from dataclasses import replace
 from pathlib import Path
 
-from ...configs.load import Override, overrides_of, resolved
+from ...configs.load import Override, overrides_of, resolve_config
 from ...configs.schema import RunConfig
 from ...stores.address import lake_folder
 from ...stores.lake import RunReader
@@ -57,7 +57,7 @@ def reading(run: Place | ReadOnlyRun, lake: Place | None) -> Generator[RunReader
         yield reader
 
 
-def trained(
+def train_run(
     run: Place | ReadOnlyRun, lake: Place | None, wanted: TrainingRequest, display: Display
 ) -> ReadOnlyRun:
     """Train from rows of a run in a child process, as a new run, and open that."""
@@ -73,7 +73,7 @@ def run_options(
     """Return the options with the configuration converted from Python objects to overrides."""
     said = list[Override]()
     if isinstance(config, RunConfig):
-        said, config = secrets_of(config), resolved(config)
+        said, config = secrets_of(config), resolve_config(config)
     elif isinstance(config, Path):
         config = str(config)
     said += overrides_of(settings or {})

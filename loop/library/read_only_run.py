@@ -7,7 +7,7 @@ from typing import Any, Self
 
 import polars as pl
 
-from ...configs.load import resolved
+from ...configs.load import resolve_config
 from ...stores.address import lake_folder
 from ...stores.journal_reader import JOURNAL
 from ...stores.lake import RunReader
@@ -18,7 +18,7 @@ from ..lake.trace.diff_page import Diff
 from ..lake.trace.find_row import find
 from ..lake.trace.html_page import page_html
 from ..lake.trace.published_model import configuration
-from ..lake.trace.show import ShownRow, shown
+from ..lake.trace.show import ShownRow, show_row
 from .run_measures import RunMeasures
 from .run_summary import RunSummary, run_summary
 
@@ -58,7 +58,7 @@ class ReadOnlyRun(RunMeasures):
     @property
     def config(self) -> dict[str, Any]:
         """The run's configuration as plain data, without secrets."""
-        return resolved(configuration(self._reader))
+        return resolve_config(configuration(self._reader))
 
     def sql(self, text: str, *, timeout: float = TIMEOUT) -> pl.DataFrame:
         """Answer a SELECT over this run's tables, by DuckDB.
@@ -75,7 +75,7 @@ class ReadOnlyRun(RunMeasures):
         Raises:
             NoSuchIdError: if the run does not have it.
         """
-        return shown(self._reader, find(self._reader, identity), iteration)
+        return show_row(self._reader, find(self._reader, identity), iteration)
 
     def diff(
         self,

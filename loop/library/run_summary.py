@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from ...configs.load import resolved
+from ...configs.load import resolve_config
 from ...stores.journal_reader import Reader
 from ...stores.lake import RunReader
 from ..daemon.status import daemon_of
@@ -91,7 +91,7 @@ def _state(reader: Reader) -> str:
 def _parts(run: RunReader) -> dict[str, str]:
     if any(run.journal.meta(fact) is not None for fact in (IMPORTED, ANSWERS)):
         return {}
-    config: dict[str, Any] = resolved(configuration(run))
+    config: dict[str, Any] = resolve_config(configuration(run))
     return {
         "recipe": str(config["recipe"]["name"]),
         **{part: str(config[part]["model"]) for part in ("policy", "critic", "reward")},

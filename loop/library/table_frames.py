@@ -60,7 +60,7 @@ class RunTables:
         """
         about = tables.table_of(table)
         if not (filters or sort or limit or about.added):
-            return self._stored(table, iteration, derived)
+            return self._stored_rows(table, iteration, derived)
         found = tables.rows(
             self._reader,
             table,
@@ -130,7 +130,7 @@ class RunTables:
         """Return the pairs; `derived` names a table of `lpfloop.rebuild_pairs`."""
         return self.rows("pairs", iteration, derived=derived, sort=sort, limit=limit, **filters)
 
-    def _stored(self, table: str, iteration: int | None, derived: str | None) -> RowsFrame:
+    def _stored_rows(self, table: str, iteration: int | None, derived: str | None) -> RowsFrame:
         if derived is None:
             return RowsFrame.of(self._reader.scan(table, iteration=iteration), table)
         rows = scan_derived(self.folder, derived, table)

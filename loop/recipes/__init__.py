@@ -55,7 +55,9 @@ class Variant:
     trials: tuple[Trial, ...] = ()
 
 
-def shipped(recipe: Callable[[Iteration, Any], Checkpoint], *, compared: bool = False) -> Variant:
+def shipped_variant(
+    recipe: Callable[[Iteration, Any], Checkpoint], *, compared: bool = False
+) -> Variant:
     """Return a recipe with the `PAPER`, the `SUMMARY` and the `TRIALS` of its module."""
     said = vars(sys.modules[recipe.__module__])
     return Variant(
@@ -68,32 +70,32 @@ def shipped(recipe: Callable[[Iteration, Any], Checkpoint], *, compared: bool = 
 
 
 RECIPES: Mapping[str, Variant] = {
-    "rlrf": shipped(rlrf.rlrf),
-    "kto": shipped(kto.kto),
-    "reward-only": shipped(reward_only.reward_only),
-    "sft": shipped(sft.sft, compared=True),
-    "feedme": shipped(feedme.feedme, compared=True),
-    "reward-conditioning": shipped(reward_conditioning.reward_conditioning, compared=True),
-    "dpo": shipped(dpo.dpo, compared=True),
-    "reward-model": shipped(reward_model.reward_model, compared=True),
-    "best-of-n": shipped(best_of_n.best_of_n, compared=True),
-    "expert-iteration": shipped(expert_iteration.expert_iteration, compared=True),
-    "ppo": shipped(ppo.ppo, compared=True),
-    "quark": shipped(quark.quark, compared=True),
-    "ultrafeedback-dpo": shipped(ultrafeedback_dpo.ultrafeedback_dpo),
-    "ultrafeedback-bon": shipped(ultrafeedback_bon.ultrafeedback_bon),
-    "ultrafeedback-ppo": shipped(ultrafeedback_ppo.ultrafeedback_ppo),
-    "reflective-sft": shipped(reflective_sft.reflective_sft),
-    "task-reward": shipped(task_reward.task_reward),
-    "ultracm": shipped(ultracm.ultracm),
-    "critique-model": shipped(critique_model.critique_model),
-    "chatglm-ppo": shipped(chatglm_ppo.chatglm_ppo),
-    "chatglm-dpo": shipped(chatglm_dpo.chatglm_dpo),
-    "chatglm-rs": shipped(chatglm_rs.chatglm_rs),
-    "grpo": shipped(grpo.grpo),
-    "rloo": shipped(rloo.rloo),
-    "online-dpo": shipped(online_dpo.online_dpo),
-    "self-rewarding": shipped(self_rewarding.self_rewarding),
+    "rlrf": shipped_variant(rlrf.rlrf),
+    "kto": shipped_variant(kto.kto),
+    "reward-only": shipped_variant(reward_only.reward_only),
+    "sft": shipped_variant(sft.sft, compared=True),
+    "feedme": shipped_variant(feedme.feedme, compared=True),
+    "reward-conditioning": shipped_variant(reward_conditioning.reward_conditioning, compared=True),
+    "dpo": shipped_variant(dpo.dpo, compared=True),
+    "reward-model": shipped_variant(reward_model.reward_model, compared=True),
+    "best-of-n": shipped_variant(best_of_n.best_of_n, compared=True),
+    "expert-iteration": shipped_variant(expert_iteration.expert_iteration, compared=True),
+    "ppo": shipped_variant(ppo.ppo, compared=True),
+    "quark": shipped_variant(quark.quark, compared=True),
+    "ultrafeedback-dpo": shipped_variant(ultrafeedback_dpo.ultrafeedback_dpo),
+    "ultrafeedback-bon": shipped_variant(ultrafeedback_bon.ultrafeedback_bon),
+    "ultrafeedback-ppo": shipped_variant(ultrafeedback_ppo.ultrafeedback_ppo),
+    "reflective-sft": shipped_variant(reflective_sft.reflective_sft),
+    "task-reward": shipped_variant(task_reward.task_reward),
+    "ultracm": shipped_variant(ultracm.ultracm),
+    "critique-model": shipped_variant(critique_model.critique_model),
+    "chatglm-ppo": shipped_variant(chatglm_ppo.chatglm_ppo),
+    "chatglm-dpo": shipped_variant(chatglm_dpo.chatglm_dpo),
+    "chatglm-rs": shipped_variant(chatglm_rs.chatglm_rs),
+    "grpo": shipped_variant(grpo.grpo),
+    "rloo": shipped_variant(rloo.rloo),
+    "online-dpo": shipped_variant(online_dpo.online_dpo),
+    "self-rewarding": shipped_variant(self_rewarding.self_rewarding),
 }
 
 

@@ -6,7 +6,7 @@ from ..run.handles import Rows
 from ..run.iteration import Iteration
 from ..stages.compare import annotate
 from ..stages.complete import complete
-from ..stages.people_labels import labelled
+from ..stages.people_labels import commit_labels
 from ..stages.prefer import prefer
 from ..stages.sample import narrower, sample
 from ..stages.train_reward import train_reward
@@ -15,7 +15,7 @@ Compared = tuple[Rows[Candidate], Rows[Preference]]
 """Answers, and which of two of them is the better one."""
 
 
-def drafted(it: Iteration, cfg: Annotated) -> Rows[Candidate]:
+def draft_answers(it: Iteration, cfg: Annotated) -> Rows[Candidate]:
     """y_i ~ pi(x): answers to compare, by the policy or by a pool of models."""
     prompts = it.prompts("preference")
     if it.run.completers is None:
@@ -23,19 +23,19 @@ def drafted(it: Iteration, cfg: Annotated) -> Rows[Candidate]:
     return complete(it, prompts, n=cfg.n)
 
 
-def annotated(it: Iteration, cfg: Annotated) -> Rows[Pair]:
+def annotate_pairs(it: Iteration, cfg: Annotated) -> Rows[Pair]:
     """(x, y+, y-): answers that people compared, or that annotators did."""
-    return prefer(it, *compared(it, cfg))
+    return prefer(it, *compare_answers(it, cfg))
 
 
-def compared(it: Iteration, cfg: Annotated) -> Compared:
+def compare_answers(it: Iteration, cfg: Annotated) -> Compared:
     """(x, y_0, y_1) and z: from `annotation.source` if it is set, else from p_ann."""
-    return labelled(it) if it.has_labels else simulated(it, cfg)
+    return commit_labels(it) if it.has_labels else simulate_annotators(it, cfg)
 
 
-def simulated(it: Iteration, cfg: Annotated) -> Compared:
+def simulate_annotators(it: Iteration, cfg: Annotated) -> Compared:
     """Answers of the policy or of a pool of models, compared by annotators p_ann."""
-    drafts = drafted(it, cfg)
+    drafts = draft_answers(it, cfg)
     return drafts, annotate(it, drafts)
 
 
@@ -44,4 +44,4 @@ def surrogate(it: Iteration, cfg: Annotated) -> RewardModel | None:
     it.require(Rewarded, "surrogate")
     if it.has_reward:
         return None
-    return train_reward(it, annotated(it, cfg))
+    return train_reward(it, annotate_pairs(it, cfg))

@@ -10,7 +10,7 @@ from ..run.iteration import Iteration
 from ..stages.refine import best
 from ..stages.reward import reward
 from ..stages.sample import sample
-from ..stages.train import unchanged
+from ..stages.train import keep_policy
 from .annotated_pairs import surrogate
 
 PAPER = "AlpacaFarm (Dubois et al., 2023)"
@@ -23,4 +23,4 @@ def best_of_n(it: Iteration, cfg: BestOfN) -> Checkpoint:
     answers = sample(it, it.held_out, n=cfg.most, top_p=cfg.top_p, label="sample:held-out")
     promising = best(answers, by=reward(it, answers, by=model))  # argmax r(x, y_i)
     measure_best_of(it, promising, most=cfg.most)
-    return unchanged(it)
+    return keep_policy(it)

@@ -5,9 +5,9 @@ from ...stores.records import Checkpoint
 from ..run.iteration import Iteration
 from ..stages.pair import pair
 from ..stages.train import train
-from ..stages.variance_filter import varied
+from ..stages.variance_filter import filter_variance
 from .annotated_pairs import surrogate
-from .rewarded_samples import rewarded
+from .rewarded_samples import reward_samples
 from .trial_settings import trials
 
 PAPER = "ChatGLM-RLHF (Hou et al., 2024)"
@@ -18,5 +18,7 @@ TRIALS = trials("dpo", {"training.dpo.beta": 3.0})
 def chatglm_dpo(it: Iteration, cfg: ChatGLMDPO) -> Checkpoint:
     """Raise the best samples by reward over the worst (Eq. 7)."""
     model = surrogate(it, cfg)  # Eq. 1 and 2
-    judged = rewarded(it, varied(it, it.prompts("unlabeled"), model), model, n=cfg.best_of)
+    judged = reward_samples(
+        it, filter_variance(it, it.prompts("unlabeled"), model), model, n=cfg.best_of
+    )
     return train(it, pair(it, judged, rule="reward_extremes", top_k=cfg.top_k))

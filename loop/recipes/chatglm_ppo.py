@@ -7,7 +7,7 @@ from ...configs.recipes import ChatGLMPPO
 from ...stores.records import Checkpoint
 from ..run.iteration import Iteration
 from ..stages.online_rl import train_ppo
-from ..stages.variance_filter import varied
+from ..stages.variance_filter import filter_variance
 from .annotated_pairs import surrogate
 from .trial_settings import trials
 
@@ -19,4 +19,4 @@ TRIALS = trials("ppo", {"training.ppo.kl_coef": 5.0})
 def chatglm_ppo(it: Iteration, cfg: ChatGLMPPO) -> Checkpoint:
     """Maximise r(x, y) - r(x, y_ref) over answers to prompts of which some are better (Eq. 5)."""
     model = surrogate(it, cfg)  # Eq. 1 and 2
-    return train_ppo(it, varied(it, it.prompts("unlabeled"), model), model)
+    return train_ppo(it, filter_variance(it, it.prompts("unlabeled"), model), model)

@@ -5,9 +5,9 @@ from ...stores.records import Checkpoint
 from ..run.iteration import Iteration
 from ..stages.pair import demonstrate
 from ..stages.train import train
-from ..stages.variance_filter import varied
+from ..stages.variance_filter import filter_variance
 from .annotated_pairs import surrogate
-from .rewarded_samples import rewarded
+from .rewarded_samples import reward_samples
 from .trial_settings import trials
 
 PAPER = "ChatGLM-RLHF (Hou et al., 2024), comparison"
@@ -18,6 +18,8 @@ TRIALS = trials("sft", {"recipe.best_of": 0.5})
 def chatglm_rs(it: Iteration, cfg: ChatGLMRS) -> Checkpoint:
     """Imitate the best of the policy's own answers."""
     model = surrogate(it, cfg)  # Eq. 1 and 2
-    judged = rewarded(it, varied(it, it.prompts("unlabeled"), model), model, n=cfg.best_of)
+    judged = reward_samples(
+        it, filter_variance(it, it.prompts("unlabeled"), model), model, n=cfg.best_of
+    )
     best = demonstrate(it, judged, rule="top_reward", top_k=1)  # argmax r(x, y_i)
     return train(it, best, start="initial")

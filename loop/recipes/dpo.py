@@ -4,7 +4,7 @@ from ...configs.recipes import DPO
 from ...stores.records import Checkpoint
 from ..run.iteration import Iteration
 from ..stages.train import train
-from .annotated_pairs import annotated
+from .annotated_pairs import annotate_pairs
 from .trial_settings import trials
 
 PAPER = "AlpacaFarm (Dubois et al., 2023)"
@@ -14,4 +14,4 @@ TRIALS = trials("dpo", {"training.dpo.beta": 3.0})
 
 def dpo(it: Iteration, cfg: DPO) -> Checkpoint:
     """Raise the preferred answers over the others, relative to the reference policy."""
-    return train(it, annotated(it, cfg))
+    return train(it, annotate_pairs(it, cfg))

@@ -6,9 +6,9 @@ from ..run.iteration import Iteration
 from ..stages.pair import demonstrate
 from ..stages.sample import narrower
 from ..stages.train import train
-from ..stages.variance_filter import varied
+from ..stages.variance_filter import filter_variance
 from .annotated_pairs import surrogate
-from .rewarded_samples import rewarded
+from .rewarded_samples import reward_samples
 from .trial_settings import trials
 
 PAPER = "AlpacaFarm (Dubois et al., 2023)"
@@ -19,7 +19,7 @@ TRIALS = trials("sft", {"recipe.best_of": 0.5})
 def expert_iteration(it: Iteration, cfg: ExpertIteration) -> Checkpoint:
     """Imitate the best of the policy's own answers; every iteration is a round."""
     model = surrogate(it, cfg)
-    asked = varied(it, it.prompts("unlabeled"), model)
-    judged = rewarded(it, asked, model, n=cfg.best_of, top_p=narrower(cfg.top_p))
+    asked = filter_variance(it, it.prompts("unlabeled"), model)
+    judged = reward_samples(it, asked, model, n=cfg.best_of, top_p=narrower(cfg.top_p))
     best = demonstrate(it, judged, rule="top_reward", top_k=1)  # argmax r(x, y_i)
     return train(it, best, start=cfg.start)

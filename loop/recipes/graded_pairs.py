@@ -6,7 +6,7 @@ from ..run.handles import Rows
 from ..run.iteration import Iteration
 from ..stages.complete import complete
 from ..stages.grade import grade, grade_overall
-from ..stages.mix import mixed
+from ..stages.mix import mix_pairs
 from ..stages.pair import binarise
 from ..stages.train_reward import train_reward
 
@@ -24,7 +24,7 @@ def graded_pairs(it: Iteration, cfg: Graded) -> Rows[Pair]:
     if cfg.grades == "both":
         besides(it, completions)
     pairs = binarise(it, completions, grades, rule=cfg.binarisation)
-    return mixed(it, pairs, cfg.mix)
+    return mix_pairs(it, pairs, cfg.mix)
 
 
 def graded_reward(it: Iteration, cfg: Graded) -> RewardModel | None:

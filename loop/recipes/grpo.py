@@ -4,7 +4,7 @@ from ...configs.grouped_recipes import GRPO
 from ...stores.records import Checkpoint
 from ..run.iteration import Iteration
 from ..stages.online_rl import train_grpo
-from ..stages.variance_filter import varied
+from ..stages.variance_filter import filter_variance
 from .trial_settings import trials
 
 PAPER = "DeepSeekMath (Shao et al., 2024)"
@@ -14,5 +14,5 @@ TRIALS = trials("grpo", {"training.grpo.kl_coef": 5.0})
 
 def grpo(it: Iteration, cfg: GRPO) -> Checkpoint:
     """Maximise (r(x, y_i) - mean) / std over groups y_1 .. y_G ~ pi(x), near M_0 (Eq. 3)."""
-    prompts = varied(it, it.prompts(), None)
+    prompts = filter_variance(it, it.prompts(), None)
     return train_grpo(it, prompts, rewards=cfg.rewards)

@@ -4,7 +4,7 @@ from ...configs.grouped_recipes import OnlineDPO
 from ...stores.records import Checkpoint
 from ..run.iteration import Iteration
 from ..stages.online_rl import train_online_dpo
-from ..stages.variance_filter import varied
+from ..stages.variance_filter import filter_variance
 from .trial_settings import trials
 
 PAPER = "OAIF (Guo et al., 2024)"
@@ -14,5 +14,5 @@ TRIALS = trials("online_dpo", {"training.online_dpo.beta": 3.0})
 
 def online_dpo(it: Iteration, cfg: OnlineDPO) -> Checkpoint:
     """Raise the better of y_1, y_2 ~ pi(x) over the worse, relative to M_0, step after step."""
-    prompts = varied(it, it.prompts(), None)
+    prompts = filter_variance(it, it.prompts(), None)
     return train_online_dpo(it, prompts, rewards=cfg.rewards)

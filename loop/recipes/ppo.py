@@ -4,7 +4,7 @@ from ...configs.recipes import PPO
 from ...stores.records import Checkpoint
 from ..run.iteration import Iteration
 from ..stages.online_rl import train_ppo
-from ..stages.variance_filter import varied
+from ..stages.variance_filter import filter_variance
 from .annotated_pairs import surrogate
 from .trial_settings import trials
 
@@ -16,4 +16,4 @@ TRIALS = trials("ppo", {"training.ppo.kl_coef": 5.0})
 def ppo(it: Iteration, cfg: PPO) -> Checkpoint:
     """Maximise r(x, y) - kl_coef * KL(pi || M_0) over the policy's own answers to new prompts."""
     model = surrogate(it, cfg)  # r: the configured reward model, or one trained on pairs
-    return train_ppo(it, varied(it, it.prompts("unlabeled"), model), model)
+    return train_ppo(it, filter_variance(it, it.prompts("unlabeled"), model), model)

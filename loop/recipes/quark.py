@@ -4,7 +4,7 @@ from ...configs.recipes import Quark
 from ...stores.records import Checkpoint
 from ..run.iteration import Iteration
 from ..stages.online_rl import train_quark
-from ..stages.variance_filter import varied
+from ..stages.variance_filter import filter_variance
 from .annotated_pairs import surrogate
 from .trial_settings import trials
 
@@ -16,4 +16,4 @@ TRIALS = trials("quark", {"training.quark.kl_coef": 5.0})
 def quark(it: Iteration, cfg: Quark) -> Checkpoint:
     """Sample, sort by r(x, y), learn the best quantile; again with the policy so improved."""
     model = surrogate(it, cfg)  # r: the configured reward model, or one trained on pairs
-    return train_quark(it, varied(it, it.prompts("unlabeled"), model), model)
+    return train_quark(it, filter_variance(it, it.prompts("unlabeled"), model), model)

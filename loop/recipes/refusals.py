@@ -15,7 +15,7 @@ from ...policies.engines.engine import EngineError
 from ...policies.engines.thinking import INSIDE, begins_inside
 from ...policies.trainers.job import ONLINE
 from ...stores.records import Prompt
-from ..run.models import is_endpoint, located
+from ..run.models import is_endpoint, locate_model
 from ..run.observed import Observed
 
 
@@ -30,9 +30,9 @@ def require_fitting(config: RunConfig) -> None:
     Raises:
         ConfigError: naming the setting, what is wrong with it, and what to do.
     """
-    _refuse(_unrewarded(config))
+    _refuse(_refuse_without_rewards(config))
     if isinstance(config.recipe, SelfJudged):
-        _refuse(_unjudged(config))
+        _refuse(_refuse_without_judge(config))
 
 
 def require_sampling(config: RunConfig, seen: Observed) -> None:
@@ -45,7 +45,7 @@ def require_sampling(config: RunConfig, seen: Observed) -> None:
     if ONLINE & methods:
         _refuse(_unfit_online(config))
     policy = config.policy
-    elsewhere = is_endpoint(located(policy.model)) or policy.engine.kind == "openai"
+    elsewhere = is_endpoint(locate_model(policy.model)) or policy.engine.kind == "openai"
     if isinstance(config.recipe, Grouped) and elsewhere:
         raise ConfigError(
             f"policy.model is served at {policy.model}, and {config.recipe.name} trains its "
@@ -83,7 +83,7 @@ def _refuse(reasons: Iterator[str]) -> None:
         raise ConfigError(reason)
 
 
-def _unrewarded(config: RunConfig) -> Iterator[str]:
+def _refuse_without_rewards(config: RunConfig) -> Iterator[str]:
     """Give why somebody who is to give rewards cannot; who is the critic is asked elsewhere."""
     recipe, none = config.recipe, config.reward.model == NO_MODEL
     if isinstance(recipe, Grouped):
@@ -114,7 +114,7 @@ def _unrewarded(config: RunConfig) -> Iterator[str]:
         )
 
 
-def _unjudged(config: RunConfig) -> Iterator[str]:
+def _refuse_without_judge(config: RunConfig) -> Iterator[str]:
     """Give why the policy could not be, or become, the judge of its own answers."""
     name, policy, critic = config.recipe.name, config.policy.model, config.critic.model
     if config.critic.kind == "verifier":
@@ -136,7 +136,7 @@ def _unjudged(config: RunConfig) -> Iterator[str]:
         )
     if not judges_itself(config):
         return
-    if NO_MODEL not in (critic, policy) and located(critic) != located(policy):
+    if NO_MODEL not in (critic, policy) and locate_model(critic) != locate_model(policy):
         yield (
             f"critic.model is {critic}, but with recipe.judge=follows the policy is the judge, "
             f"M_0 ({policy}) at first: set recipe.judge=frozen to learn from {critic}, name "
@@ -178,7 +178,7 @@ def _unfit_online(config: RunConfig) -> Iterator[str]:
 
 def _require_separable(config: RunConfig) -> None:
     """Refuse to train answers alone if the policy's turns begin inside a thought."""
-    folder, engine = Path(located(config.policy.model)), config.policy.engine
+    folder, engine = Path(locate_model(config.policy.model)), config.policy.engine
     if config.training.thought != "none" or not folder.is_dir():
         return
     try:

@@ -8,7 +8,7 @@ from ...stores.records import Checkpoint
 from ..run.iteration import Iteration
 from ..stages.prefer import condition
 from ..stages.train import train
-from .annotated_pairs import compared
+from .annotated_pairs import compare_answers
 from .trial_settings import trials
 
 PAPER = "AlpacaFarm (Dubois et al., 2023)"
@@ -18,6 +18,6 @@ TRIALS = trials("sft", {"training.sft.epochs": 2.0})
 
 def reward_conditioning(it: Iteration, cfg: RewardConditioning) -> Checkpoint:
     """Imitate both answers of each pair, conditioned on which one won."""
-    answers, preferences = compared(it, cfg)
+    answers, preferences = compare_answers(it, cfg)
     both = condition(it, answers, preferences, positive=cfg.positive, negative=cfg.negative)
     return train(it, both)

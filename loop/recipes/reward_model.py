@@ -3,9 +3,9 @@
 from ...configs.recipes import RewardModelling
 from ...stores.records import Checkpoint
 from ..run.iteration import Iteration
-from ..stages.train import unchanged
+from ..stages.train import keep_policy
 from ..stages.train_reward import train_reward
-from .annotated_pairs import annotated
+from .annotated_pairs import annotate_pairs
 
 PAPER = "AlpacaFarm (Dubois et al., 2023)"
 SUMMARY = "train a reward model on annotated pairs"
@@ -13,5 +13,5 @@ SUMMARY = "train a reward model on annotated pairs"
 
 def reward_model(it: Iteration, cfg: RewardModelling) -> Checkpoint:
     """Fit Bradley-Terry to the annotated pairs."""
-    train_reward(it, annotated(it, cfg))
-    return unchanged(it)
+    train_reward(it, annotate_pairs(it, cfg))
+    return keep_policy(it)

@@ -8,7 +8,7 @@ from ..stages.pair import demonstrate, pair
 from ..stages.reward import reward
 from ..stages.sample import sample
 from ..stages.train import train
-from ..stages.variance_filter import varied
+from ..stages.variance_filter import filter_variance
 from .trial_settings import trials
 
 PAPER = "RLRF (Lee et al., 2024), baseline"
@@ -18,7 +18,7 @@ TRIALS = trials("dpo", {"training.dpo.beta": 3.0})
 
 def reward_only(it: Iteration, cfg: RewardOnly) -> Checkpoint:
     """Positives by reward alone, negatives at random, then DPO or rejection sampling."""
-    drafts = sample(it, varied(it, it.prompts(), None), n=cfg.n)  # D_y: y_i ~ pi(x)
+    drafts = sample(it, filter_variance(it, it.prompts(), None), n=cfg.n)  # D_y: y_i ~ pi(x)
     judged = JudgedRows(candidates=drafts, rewards=reward(it, drafts))
     if cfg.objective(it.number) == "rs":
         return train(it, demonstrate(it, judged, rule="top_reward", top_k=cfg.top_k))

@@ -7,7 +7,7 @@ from ..stages.reward import reward
 from ..stages.sample import sample
 
 
-def rewarded(
+def reward_samples(
     it: Iteration,
     prompts: Prompts,
     model: RewardModel | None,

@@ -4,7 +4,7 @@ from ...configs.grouped_recipes import RLOO
 from ...stores.records import Checkpoint
 from ..run.iteration import Iteration
 from ..stages.online_rl import train_rloo
-from ..stages.variance_filter import varied
+from ..stages.variance_filter import filter_variance
 from .trial_settings import trials
 
 PAPER = "RLOO (Ahmadian et al., 2024)"
@@ -14,5 +14,5 @@ TRIALS = trials("rloo", {"training.rloo.kl_coef": 5.0})
 
 def rloo(it: Iteration, cfg: RLOO) -> Checkpoint:
     """Maximise r(x, y_i) - beta KL against the mean of the k - 1 others, y_1 .. y_k ~ pi(x)."""
-    prompts = varied(it, it.prompts(), None)
+    prompts = filter_variance(it, it.prompts(), None)
     return train_rloo(it, prompts, rewards=cfg.rewards)

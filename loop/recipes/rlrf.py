@@ -10,7 +10,7 @@ from ..stages.refine import best, refine
 from ..stages.reward import reward
 from ..stages.sample import sample
 from ..stages.train import train
-from ..stages.variance_filter import varied
+from ..stages.variance_filter import filter_variance
 from .trial_settings import trials
 
 PAPER = "RLRF (Lee et al., 2024)"
@@ -20,7 +20,7 @@ TRIALS = trials("dpo", {"training.dpo.beta": 3.0})
 
 def rlrf(it: Iteration, cfg: RLRF) -> Checkpoint:
     """Fine-grained self-reflection, then DPO on success/failure pairs or rejection sampling."""
-    prompts = varied(it, it.prompts(), None)
+    prompts = filter_variance(it, it.prompts(), None)
     answers = sample(it, prompts, n=cfg.n)  # D_y: y_i ~ pi(x)
     feedback = critique(it, answers)  # f(x, y_i)
     rewards = reward(it, answers)  # r(x, y_i)

@@ -113,7 +113,7 @@ def require_named(roles: Sequence[NeededRole], recipe: str) -> None:
         raise UnplayedRolesError(f"{told}{TOY}", roles)
 
 
-def unwatched(config: RunConfig) -> Iterator[str]:
+def warn_unwatched(config: RunConfig) -> Iterator[str]:
     """Warn that a run whose policy judges itself lacks an independent critic."""
     if judges_itself(config) and CRITIC not in {role.name for role in needed_roles(config)}:
         yield (

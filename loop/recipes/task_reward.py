@@ -8,10 +8,10 @@ from ..stages.data_mixture import weigh
 from ..stages.pair import pair
 from ..stages.reward import reward
 from ..stages.sample import sample
-from ..stages.train import unchanged
+from ..stages.train import keep_policy
 from ..stages.train_reward import train_reward
 from ..stages.verify_candidates import verify
-from .annotated_pairs import annotated
+from .annotated_pairs import annotate_pairs
 
 PAPER = "RLRF (Lee et al., 2024)"
 SUMMARY = "train a reward model on preferences and on right answers against wrong ones"
@@ -26,14 +26,14 @@ def task_reward(it: Iteration, cfg: TaskReward) -> Checkpoint:
     """Fit Bradley-Terry to compared answers, and to answers that the verifier separates."""
     pairs: list[Rows[Pair]] = []
     if cfg.weights.preferred:
-        pairs.append(annotated(it, cfg))
+        pairs.append(annotate_pairs(it, cfg))
     if cfg.weights.verified:
-        pairs.append(verified(it, cfg))
+        pairs.append(pair_verified(it, cfg))
     train_reward(it, weigh(it, pairs, {RIGHT: cfg.weights.verified}, others=cfg.weights.preferred))
-    return unchanged(it)
+    return keep_policy(it)
 
 
-def verified(it: Iteration, cfg: TaskReward) -> Rows[Pair]:
+def pair_verified(it: Iteration, cfg: TaskReward) -> Rows[Pair]:
     """(x, y+, y-): answers of the policy that are right, each against a wrong one."""
     prompts = it.verifiable(it.prompts())
     if not prompts.chunks:

@@ -4,7 +4,7 @@ from ...configs.recipes import UltraFeedbackPPO
 from ...stores.records import Checkpoint
 from ..run.iteration import Iteration
 from ..stages.online_rl import train_ppo
-from ..stages.variance_filter import varied
+from ..stages.variance_filter import filter_variance
 from .graded_pairs import graded_reward
 
 PAPER = "UltraFeedback (Cui et al., 2024)"
@@ -14,4 +14,4 @@ SUMMARY = "train a reward model on graded completions, optimise it by PPO"
 def ultrafeedback_ppo(it: Iteration, cfg: UltraFeedbackPPO) -> Checkpoint:
     """Maximise r(x, y) - kl_coef * KL(pi || M_0) over the policy's own answers to new prompts."""
     model = graded_reward(it, cfg)
-    return train_ppo(it, varied(it, it.prompts("unlabeled"), model), model)
+    return train_ppo(it, filter_variance(it, it.prompts("unlabeled"), model), model)

@@ -13,12 +13,12 @@ import polars as pl
 
 from ...critics.status import WAS_READ
 from ...stores.lake import RunReader
-from ..data.judged_candidates import trusted
+from ..data.judged_candidates import is_trusted
 from ..data.splits import DEV, HELD_OUT
 from ..evaluation.plots import Heights, Histogram, Panel
 from ..lake.query.critic_scores import DRAFTS, RATING, judged_by_verifier, verified_answers
 from ..lake.query.runs import of_loop
-from ..lake.statistics.clustered_estimates import numbered
+from ..lake.statistics.clustered_estimates import number_clusters
 from ..lake.statistics.roc_area import area_estimate
 from .section import Section, over_iterations
 
@@ -38,7 +38,7 @@ AREAS = {
 
 def critic_section(run: RunReader) -> Section:
     """Return how well ratings and rewards separate right answers from wrong ones."""
-    answers = _rated(run)
+    answers = _rated_answers(run)
     areas = pl.DataFrame([*_areas(answers)], schema=AREAS)
     bars = pl.DataFrame([*_distributions(answers)], infer_schema_length=None)
     unread = _unread(run)
@@ -78,7 +78,7 @@ def critic_section(run: RunReader) -> Section:
     )
 
 
-def _rated(run: RunReader) -> pl.DataFrame:
+def _rated_answers(run: RunReader) -> pl.DataFrame:
     """Return a row for each aspect of each verified answer, for the mean, and for its reward.
 
     The answers are those of one benchmark: held-out, else dev, else the drafts.
@@ -120,7 +120,7 @@ def _areas(answers: pl.DataFrame) -> Iterator[dict[str, Any]]:
         found = area_estimate(
             own["value"].to_numpy().astype(np.float64),
             own["right"].to_numpy(),
-            numbered(own["cluster"].to_list()),
+            number_clusters(own["cluster"].to_list()),
         )
         row = {"benchmark": benchmark, "iteration": iteration, "aspect": aspect, "n": own.height}
         if found is not None:
@@ -167,7 +167,7 @@ def _unread(run: RunReader) -> pl.DataFrame:
     """Return the share of each iteration's replies by models that were not read, by reason."""
     parts: Sequence[pl.LazyFrame] = [
         of_loop(run, table, columns={"iteration", "status", judge})
-        .filter(~trusted(judge))
+        .filter(~is_trusted(judge))
         .group_by("iteration", "status")
         .len()
         .select("iteration", "status", "len", table=pl.lit(table))

@@ -17,7 +17,7 @@ from ..data.step_names import step_of
 from ..evaluation.plots import Lines, Panel, Series
 from ..lake.query.figures import LENGTH, figure_values, shown_split
 from ..lake.query.policy_figures import APPROVAL, VERIFIED, WIN_RATE
-from ..lake.query.told_figures import figure_label, figure_name, scaled
+from ..lake.query.told_figures import figure_label, figure_name, scale_value
 from ..lake.statistics.share_interval import share_interval
 from .section import Section
 
@@ -116,8 +116,8 @@ def _proxy_panel(rows: pl.DataFrame, title: str) -> Panel:
         series=[
             Series(
                 label=str(name),
-                x=[scaled(proxy, x) for x in own["x"]],
-                y=[scaled(target, y) for y in own["y"]],
+                x=[scale_value(proxy, x) for x in own["x"]],
+                y=[scale_value(target, y) for y in own["y"]],
                 names=[*[""] * (own.height - 1), f"M_{own['iteration'][-1]}"],
             )
             for (name,), own in groups.items()
@@ -239,7 +239,7 @@ def _series(rows: pl.DataFrame, x: str, y: str) -> Iterator[Series]:
         yield Series(
             label=label + (f", {split} prompts" if split == DEV else ""),
             x=part[x].cast(pl.Float64).to_list(),
-            y=[scaled(y, value) for value in part[y]],
-            low=[scaled(y, value) for value in part["low"]] if banded else (),
-            high=[scaled(y, value) for value in part["high"]] if banded else (),
+            y=[scale_value(y, value) for value in part[y]],
+            low=[scale_value(y, value) for value in part["low"]] if banded else (),
+            high=[scale_value(y, value) for value in part["high"]] if banded else (),
         )

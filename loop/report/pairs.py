@@ -12,7 +12,7 @@ import polars as pl
 
 from ...stores.lake import RunReader
 from ...stores.records import SCORED
-from ..data.judged_candidates import READ, Deciding, trusted, verdicts
+from ..data.judged_candidates import READ, Deciding, is_trusted, verdicts
 from ..evaluation.plots import Intervals, Lines, Panel, PlottedValue
 from ..lake.query.figures import clustered_means
 from ..lake.statistics.share_interval import NORMAL, share_interval
@@ -155,7 +155,7 @@ def refinement_rows(run: RunReader) -> pl.DataFrame:
         .select("iteration", "prompt_id", "candidate_id", "parent_id")
         .collect(engine="streaming")
     )
-    rated = _rated(run, refined).lazy()
+    rated = _rated_refinements(run, refined).lazy()
     same = ["critic", "sample", "aspect"]
     both = (
         refined.lazy()
@@ -194,13 +194,13 @@ def refinement_rows(run: RunReader) -> pl.DataFrame:
     )
 
 
-def _rated(run: RunReader, refined: pl.DataFrame) -> pl.DataFrame:
+def _rated_refinements(run: RunReader, refined: pl.DataFrame) -> pl.DataFrame:
     """Return models' ratings of the refinements and of the refined answers, without comments."""
     ids = pl.concat([refined["candidate_id"], refined["parent_id"]]).unique()
     aspect = pl.element().struct
     return (
         run.scan("critiques", columns={"candidate_id", "critic", "sample", "status", "aspects"})
-        .filter(pl.col("status") == SCORED, ~trusted("critic"))
+        .filter(pl.col("status") == SCORED, ~is_trusted("critic"))
         .select(
             "candidate_id",
             "critic",

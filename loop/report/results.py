@@ -6,7 +6,7 @@ from ...stores.lake import RunReader
 from ..evaluation.plots import Intervals, Lines, Panel, PlottedValue, Series
 from ..lake.query.figures import deciding_of, figure_values, shown_split
 from ..lake.query.model_figures import ModelFigure, RunResults, run_results
-from ..lake.query.told_figures import figure_label, scaled
+from ..lake.query.told_figures import figure_label, scale_value
 from .section import Section
 
 FAMILIES, RISEN = 16, 5
@@ -49,9 +49,9 @@ def result_line(label: str, rows: list[ModelFigure]) -> Series:
     return Series(
         label=label,
         x=[row.iteration for row in rows],
-        y=[scaled(row.figure, row.value) for row in rows],
-        low=[scaled(row.figure, row.low or 0.0) for row in rows] if sure else (),
-        high=[scaled(row.figure, row.high or 0.0) for row in rows] if sure else (),
+        y=[scale_value(row.figure, row.value) for row in rows],
+        low=[scale_value(row.figure, row.low or 0.0) for row in rows] if sure else (),
+        high=[scale_value(row.figure, row.high or 0.0) for row in rows] if sure else (),
     )
 
 
@@ -94,7 +94,7 @@ def _change(row: ModelFigure) -> PlottedValue:
     high = change if row.change_high is None else row.change_high
     return PlottedValue(
         label=f"{row.name} ({row.n})",
-        value=scaled(row.figure, change),
-        low=scaled(row.figure, low),
-        high=scaled(row.figure, high),
+        value=scale_value(row.figure, change),
+        low=scale_value(row.figure, low),
+        high=scale_value(row.figure, high),
     )

@@ -110,7 +110,7 @@ class Budget:
     @property
     def in_flight(self) -> bool:
         """Whether requests are in flight that may cost less than was reserved for them."""
-        return any(most != Cost() for most in self._reserved())
+        return any(most != Cost() for most in self._reserve_total())
 
     @property
     def limited(self) -> bool:
@@ -139,11 +139,11 @@ class Budget:
 
     def fits(self, most: Cost) -> bool:
         """Whether `most` fits together with the spent and the reserved cost."""
-        return self._excess(most, self._reserved()) is None
+        return self._excess(most, self._reserve_total()) is None
 
     def refuse(self, most: Cost) -> None:
         """Note which limit keeps `most` out."""
-        excess = self._excess(most, self._reserved())
+        excess = self._excess(most, self._reserve_total())
         if excess is not None:
             self.reached = BudgetReachedError(excess)
 
@@ -202,7 +202,7 @@ class Budget:
                 self._measure_disk_at = began + max(DISK_EVERY_S, took / DISK_SHARE)
             return self._disk_gib
 
-    def _reserved(self) -> list[Cost]:
+    def _reserve_total(self) -> list[Cost]:
         with self._mutex:
             return [most for slices in self._under_way.values() for most in slices.values()]
 

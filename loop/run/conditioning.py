@@ -7,11 +7,11 @@ same is true of a policy that learned each quantile of the reward after its own 
 
 from ...configs.recipes import Quark, RewardConditioning
 from ...configs.schema import RunConfig
-from ...policies.engines.chat import conditioned
+from ...policies.engines.chat import add_control
 from ...policies.online.quantiles import quantile_token
 from ...stores.records import Checkpoint
 
-__all__ = ["conditioned", "control_of", "control_text"]
+__all__ = ["add_control", "control_of", "control_text"]
 
 
 def control_text(text: str) -> str:

@@ -15,7 +15,7 @@ from ...configs.section import Devices
 from ...policies.workers.open import engine_kind
 from ...policies.workers.places import DeviceGroup, device_groups, local_groups
 from .device_inventory import is_crowded
-from .models import Served, located
+from .models import Served, locate_model
 
 Places = frozenset[str]
 
@@ -49,7 +49,7 @@ class DevicePlacement:
 
     def of_reward(self, folder: Path | None) -> Places:
         """Return the places of a reward model: the one in `folder`, or the configured one."""
-        location = str(folder or located(self.config.reward.model, "reward"))
+        location = str(folder or locate_model(self.config.reward.model, "reward"))
         if not self.config.overlap:
             return MAIN_THREAD
         if not names_function(location):
@@ -83,7 +83,7 @@ def _workers(served: Served, config: RunConfig) -> tuple[str, ...]:
     A policy's workers load the weights of the next, so only one policy is used at a time.
     """
     policy = config.policy
-    first = served.engine == policy.engine and served.location == located(policy.model)
+    first = served.engine == policy.engine and served.location == locate_model(policy.model)
     shared = ("the policy's workers",) if first or served.canary is not None else ()
     return (f"the workers of {served.engine_name}", *shared)
 

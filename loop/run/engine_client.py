@@ -8,7 +8,7 @@ from functools import partial
 from typing import Any, Generic, TypeVar
 
 from ...configs.schema import SamplingConfig
-from ...configs.secrecy import redacted
+from ...configs.secrecy import redact
 from ...policies.engines.engine import (
     Batch,
     Completion,
@@ -152,7 +152,7 @@ class EngineClient(ModelClient[Request, Completion, Batch]):
         store = self.run.store
         for completion in answers:
             if completion.error is not None:
-                detail = {"request": completion.request_id, "reason": redacted(completion.error)}
+                detail = {"request": completion.request_id, "reason": redact(completion.error)}
                 store.when_there_is_room(partial(store.journal.record, "failed", detail))
 
     def remarks(self, answers: Sequence[Completion]) -> set[str]:
@@ -160,7 +160,7 @@ class EngineClient(ModelClient[Request, Completion, Batch]):
         told = {remark for p in _provenances(answers) for remark in p.remarks}
         failed = next((answer.error for answer in answers if answer.error is not None), None)
         told |= {f"a request failed: {failed}"} if failed else set()
-        return {f"{self.served.name}: {redacted(remark)}" for remark in told}
+        return {f"{self.served.name}: {redact(remark)}" for remark in told}
 
     @property
     def _room(self) -> int:
@@ -192,7 +192,7 @@ class EngineClient(ModelClient[Request, Completion, Batch]):
 
     def written(self, names: Sequence[str], answers: Sequence[Completion]) -> str:
         """Return completions as JSON."""
-        shown = (replace(c, error=c.error and redacted(c.error)) for c in answers)
+        shown = (replace(c, error=c.error and redact(c.error)) for c in answers)
         return json.dumps(dict(zip(names, map(asdict, shown), strict=True)))
 
     def read(self, text: str) -> Mapping[str, Completion]:

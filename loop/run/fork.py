@@ -19,8 +19,8 @@ from ...stores.journal_reader import Unit
 from ...stores.lake import RunReader, RunWriter
 from ...stores.objects import Objects, objects_of
 from ...stores.sealed import DamagedError
-from ...stores.sealing import encoded
-from ...stores.stage_files import MODELS, UnitRows, trained
+from ...stores.sealing import encode_tables
+from ...stores.stage_files import MODELS, UnitRows, read_trained
 
 AT_ONCE = 64
 
@@ -52,9 +52,9 @@ class Fork:
 
     def _adopt(self, store: RunWriter, units: Sequence[Unit]) -> list[Unit]:
         """Commit the units that the parent has, in one transaction; return the others."""
-        found = {unit.key: rows for unit in units for rows in self._found(store, unit)}
+        found = {unit.key: rows for unit in units for rows in self._find_rows(store, unit)}
         tables = [table for rows in found.values() for table in rows.values()]
-        again = iter(encoded(tables))
+        again = iter(encode_tables(tables))
         store.journal.commit(
             [
                 Done(
@@ -67,7 +67,7 @@ class Fork:
         )
         return [unit for unit in units if unit.key not in found]
 
-    def _found(self, store: RunWriter, unit: Unit) -> Iterator[Mapping[str, pa.Table]]:
+    def _find_rows(self, store: RunWriter, unit: Unit) -> Iterator[Mapping[str, pa.Table]]:
         """Yield the parent's rows of a unit by table, if it has them."""
         if not self.parent.journal.is_done(unit.key):
             return
@@ -75,7 +75,7 @@ class Fork:
         try:
             for table, part in parts.items():
                 if table in MODELS:
-                    rows = trained(self.parent.journal, part)
+                    rows = read_trained(self.parent.journal, part)
                     self.adopt_models(store, rows, MODELS[table])
             yield {table: self._units.read(unit.key, table) for table in parts}
         except DamagedError as damage:

@@ -165,12 +165,12 @@ def _both(first: Rows[T] | None, second: Rows[T] | None) -> Rows[T] | None:
     return first + second
 
 
-def joined(journal: Reader, stages: Sequence[Planned]) -> list[tuple[str, ...]]:
+def join_keys(journal: Reader, stages: Sequence[Planned]) -> list[tuple[str, ...]]:
     """Return, for each chunk, the keys of all its units in all the stages."""
     return list(zip(*(stage.keys(journal) for stage in stages), strict=True))
 
 
-def chunked(prompts: Sequence[Prompt], size: int) -> Prompts:
+def chunk_prompts(prompts: Sequence[Prompt], size: int) -> Prompts:
     """Return the prompts in chunks of `size`."""
     chunks = tuple(tuple(prompts[i : i + size]) for i in range(0, len(prompts), size))
     identity = digest([[prompt.prompt_id for prompt in chunk] for chunk in chunks])

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
-from ...configs.secrecy import redacted
+from ...configs.secrecy import redact
 from ...configs.section import ConfigError, Section, leaves
 from ...stores.hub_cache import (
     HubName,
@@ -62,22 +62,22 @@ def without_commit(text: str) -> str:
 
 def hub_names(section: Section) -> list[HubName]:
     """Return the hub's names in a configuration, each once."""
-    found = (_named(path.rpartition(".")[2], value) for path, value, _ in leaves(section))
+    found = (_hub_name_in(path.rpartition(".")[2], value) for path, value, _ in leaves(section))
     return list(dict.fromkeys(name for name in found if name is not None))
 
 
-def pinned(section: S) -> S:
+def pin_hub_names(section: S) -> S:
     """Return a configuration whose hub names include the cached commit."""
     changes: dict[str, Any] = {}
     for field in type(section).model_fields:
         value: object = getattr(section, field)
-        new = pinned(value) if isinstance(value, Section) else _at_commit(field, value)
+        new = pin_hub_names(value) if isinstance(value, Section) else _at_commit(field, value)
         if new is not value:
             changes[field] = new
     return section.model_copy(update=changes) if changes else section
 
 
-def _named(field: str, value: object) -> HubName | None:
+def _hub_name_in(field: str, value: object) -> HubName | None:
     """Return the model or data set of the hub that a field names, if it does."""
     if not isinstance(value, str):
         return None
@@ -85,7 +85,7 @@ def _named(field: str, value: object) -> HubName | None:
 
 
 def _at_commit(field: str, value: object) -> object:
-    name = _named(field, value)
+    name = _hub_name_in(field, value)
     commit = None if name is None else commit_of(name)
     return value if name is None or commit is None else name.at(commit).written
 
@@ -146,6 +146,6 @@ def _why(name: HubName, error: Exception) -> str:
             why = "HF_HUB_OFFLINE is set" if offline else "the hub cannot be reached"
             return f"{why}, and {cache_folder()} does not hold all of it"
         case errors.HfHubHTTPError():
-            return f"the hub refuses: {redacted(str(error).splitlines()[0])}"
+            return f"the hub refuses: {redact(str(error).splitlines()[0])}"
         case _:
-            return f"cannot be fetched: {redacted(str(error))}"
+            return f"cannot be fetched: {redact(str(error))}"

@@ -21,7 +21,7 @@ from ...stores.schemas import TABLES, RowsByType
 from ..data.judged_candidates import READ
 from ..data.splits import laid_out, part_of
 from .conditioning import control_of
-from .handles import AnyRows, Prompts, Rows, T, chunked, joined
+from .handles import AnyRows, Prompts, Rows, T, chunk_prompts, join_keys
 from .models import CRITIC, Served, is_rewarded
 from .run import Run, Verb, Work
 
@@ -44,7 +44,7 @@ class Iteration:
         config = self.run.config.prompts
         every = [prompt for chunk in self.train_prompts.chunks for prompt in chunk]
         sizes = laid_out(config.parts, self.run.parts_with(part))
-        return chunked(part_of(every, part, sizes), config.chunk)
+        return chunk_prompts(part_of(every, part, sizes), config.chunk)
 
     def require(self, base: type[Recipe], verb: str) -> None:
         """Refuse a recipe whose settings lack the base class that a verb reads.
@@ -72,13 +72,13 @@ class Iteration:
     def first(self, share: float) -> Prompts:
         """Return this share of the iteration's prompts, the first of its order."""
         every = [prompt for chunk in self.train_prompts.chunks for prompt in chunk]
-        return chunked(every[: math.ceil(share * len(every))], self.run.config.prompts.chunk)
+        return chunk_prompts(every[: math.ceil(share * len(every))], self.run.config.prompts.chunk)
 
     def verifiable(self, prompts: Prompts) -> Prompts:
         """Return the prompts whose answers the verifier can judge."""
         can = self.run.verifier.can_verify
         kept = [prompt for chunk in prompts.chunks for prompt in chunk if can(prompt)]
-        return chunked(kept, self.run.config.prompts.chunk)
+        return chunk_prompts(kept, self.run.config.prompts.chunk)
 
     @property
     def as_judge(self) -> Served:
@@ -108,7 +108,7 @@ class Iteration:
             verb=verb,
             params=params,
             upstream=tuple(stage.identity for stage in stages),
-            reads=lambda: joined(self.run.store.journal, stages),
+            reads=lambda: join_keys(self.run.store.journal, stages),
         )
 
     def whole(self, verb: Verb, params: Json, *handles: AnyRows) -> Work:

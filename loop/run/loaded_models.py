@@ -95,11 +95,11 @@ def _in_the_way(
 ) -> Iterator[Allocation]:
     """Yield the model to move next, among those asleep or awake; the caller moves it."""
     for allocation in [t for t in others.values() if t.asleep is asleep]:
-        if allocation.devices & _crowded(others, wanted):
+        if allocation.devices & _crowded_devices(others, wanted):
             yield allocation
 
 
-def _crowded(others: Mapping[str, Allocation], wanted: Allocation) -> frozenset[int]:
+def _crowded_devices(others: Mapping[str, Allocation], wanted: Allocation) -> frozenset[int]:
     """Return the devices without room for `wanted` now."""
 
     def is_crowded(device: int) -> bool:

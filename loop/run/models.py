@@ -37,10 +37,10 @@ from .model_pool import PoolModel
 from .served import (
     TINY_MODELS,
     Served,
-    identified,
+    identify_model,
     is_endpoint,
     is_like,
-    located,
+    locate_model,
     named_start,
     run_alike,
 )
@@ -51,7 +51,7 @@ SCORING_JUDGE = "assessment.judge"
 JUDGES = (SCORING_JUDGE, QUALITY, GRADING, CRITIC)
 """The roles with one model each in a run; of two on one engine, the later one's settings count."""
 
-__all__ = ["NO_MODEL", "TINY_MODELS", "Models", "Served", "is_endpoint", "located"]
+__all__ = ["NO_MODEL", "TINY_MODELS", "Models", "Served", "is_endpoint", "locate_model"]
 
 logger = logging.getLogger("lpfloop.models")
 
@@ -118,12 +118,14 @@ class Models:
         return cls(
             config=config,
             logs=logs,
-            initial=identified(config.policy.model, config.policy.engine),
+            initial=identify_model(config.policy.model, config.policy.engine),
             reward_id=_reward_id(config) if REWARD in asked else None,
             reward_start=named_start(config.training.reward),
-            judging={name: identified(*place_of(config, name)) for name in JUDGES if name in asked},
+            judging={
+                name: identify_model(*place_of(config, name)) for name in JUDGES if name in asked
+            },
             annotators={
-                role: identified(model.model or NO_MODEL, model.engine)
+                role: identify_model(model.model or NO_MODEL, model.engine)
                 for role in roles
                 for model in (config.annotation.model_of(role),)
             },
@@ -204,7 +206,7 @@ class Models:
             )
             if name not in self._loaded:
                 self._hand_over(served, allocation)
-            opened = self._loaded.bring(allocation, lambda: self._opened(name, served))
+            opened = self._loaded.bring(allocation, lambda: self._open(name, served))
             if served.canary is not None or served == self.initial:
                 with self._changing:
                     self._policies[name] = served
@@ -212,7 +214,7 @@ class Models:
 
     def scorer(self, folder: Path | None = None) -> Scorer:
         """Return the reward model, loaded and awake: the one in `folder`, or the configured one."""
-        wanted = str(folder or located(self.config.reward.model, "reward"))
+        wanted = str(folder or locate_model(self.config.reward.model, "reward"))
         name = f"{REWARD} {wanted}"
         config, log = self.config.reward, self.logs / "reward.log"
         identity = None if folder else self.reward_id
@@ -290,10 +292,10 @@ class Models:
                 self._allocations[name] = allocation
         return allocation
 
-    def _opened(self, name: str, served: Served) -> Engine:
+    def _open(self, name: str, served: Served) -> Engine:
         log = self.logs / f"engine-{name[:12]}.log"
         opened = open_engine(served.location, served.engine, log=log)
-        return _proved(opened, served)
+        return _prove_weights(opened, served)
 
     def _hand_over(self, served: Served, allocation: Allocation) -> None:
         """Load the weights of a policy into the engine of its predecessor, if possible.
@@ -360,7 +362,7 @@ def place_of(config: RunConfig, role: str) -> tuple[str, EngineConfig]:
 
 def _reward_id(config: RunConfig) -> str:
     """Return the identity of the reward model; its chat template must be usable."""
-    place = located(config.reward.model, "reward")
+    place = locate_model(config.reward.model, "reward")
     identity = scorer_digest(place)
     if not names_function(place):
         require_chat(Path(place), EngineConfig())
@@ -396,12 +398,12 @@ def _completer(pooled: PoolModel) -> Served:
     if pooled.model is None:
         raise ConfigError(f"the model {pooled.name} of the pool lacks a folder or URL")
     try:
-        return identified(pooled.model, pooled.engine)
+        return identify_model(pooled.model, pooled.engine)
     except EngineError as error:
         raise EngineError(f"the model {pooled.name} of the pool: {error}") from error
 
 
-def _proved(engine: Engine, served: Served) -> Engine:
+def _prove_weights(engine: Engine, served: Served) -> Engine:
     """Return the engine if it runs the weights that the trainer measured; else close it."""
     if served.canary is None:
         return engine

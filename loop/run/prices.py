@@ -53,12 +53,12 @@ class Prices:
 
     def is_missing(self, served: Served) -> bool:
         """Whether an endpoint serves the model and its price is unknown."""
-        return served.is_elsewhere and self._stated(served) is None
+        return served.is_elsewhere and self._stated_price(served) is None
 
     def money(self, served: Served, *, prompt_tokens: float, tokens: float) -> float:
         """Return the cost of tokens of a model."""
-        price = self._stated(served) or FREE
+        price = self._stated_price(served) or FREE
         return (prompt_tokens * price.prompt + tokens * price.completion) / MILLION
 
-    def _stated(self, served: Served) -> ModelPrice | None:
+    def _stated_price(self, served: Served) -> ModelPrice | None:
         return self.models.get(served.name) or self.models.get(served.location)

@@ -129,7 +129,7 @@ class _BatchSource(Source[Any], Generic[Q]):
         self._budget = pump.run.budget
         self._admission: Admission[_OpenUnit[Q]] = Admission(
             *(stage, self._budget, self._line),
-            prepare=self._opened,
+            prepare=self._open_unit,
             requests=lambda opened: opened.requests(opened.unsettled),
         )
         self._told = RunWarnings(pump.run.store, stage.planned.iteration, stage.planned.stage)
@@ -190,7 +190,7 @@ class _BatchSource(Source[Any], Generic[Q]):
         if not (fitting := self._fitting()):
             self._budget.refuse(self._line.most(self._waiting[0].requests[:1]))
             raise StopIteration
-        return self._sent(self._taken(fitting))
+        return self._send(self._take(fitting))
 
     def hear(self, key: str, answers: Sequence[Any]) -> None:
         """Take the answers to a slice: commit its unit if that settles it, else keep them."""
@@ -215,7 +215,7 @@ class _BatchSource(Source[Any], Generic[Q]):
         else:
             self._cut(opened, again, first=True)
 
-    def _opened(self, unit: Unit) -> _OpenUnit[Q] | None:
+    def _open_unit(self, unit: Unit) -> _OpenUnit[Q] | None:
         """Open a unit with its kept answers; one without a question is committed at once."""
         inquiries = {(n,): inquiry for n, inquiry in enumerate(self._pump.work(unit))}
         opened = _OpenUnit(unit=unit, inquiries=inquiries)
@@ -256,7 +256,7 @@ class _BatchSource(Source[Any], Generic[Q]):
                 return number
         return len(requests)
 
-    def _taken(self, fitting: int) -> _Slice[Q]:
+    def _take(self, fitting: int) -> _Slice[Q]:
         """Take the first requests of the next slice; the others stay in the queue."""
         whole = self._waiting.popleft()
         if fitting == len(whole.requests):
@@ -297,7 +297,7 @@ class _BatchSource(Source[Any], Generic[Q]):
     def _new_key(self, opened: _OpenUnit[Q]) -> str:
         return f"{opened.unit.key}/{next(self._numbers)}"
 
-    def _sent(self, going: _Slice[Q]) -> Any:
+    def _send(self, going: _Slice[Q]) -> Any:
         most = self._line.most(going.requests)
         self._budget.reserve(going.of.unit.key, most, slice_=going.key)
         self._away[going.key] = going

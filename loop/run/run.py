@@ -236,7 +236,7 @@ class Run:
             rest=time_.rest,
         )
         needed = places if pending else MAIN_THREAD
-        paid = partial(self._paid, stage, writer, time_, pay)
+        paid = partial(self._pay, stage, writer, time_, pay)
         self.flow.pay(planned, pending, needed, writer.show, paid)
         return planned
 
@@ -262,7 +262,7 @@ class Run:
 
         return self.run_stage(iteration, label, work, pay)
 
-    def _paid(
+    def _pay(
         self,
         stage: Stage,
         writer: "StageWriter",

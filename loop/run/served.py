@@ -52,7 +52,7 @@ FIXED = PLACE - {"place", "replicas"}
 """Those of them that must not change during a run."""
 
 
-def located(model: str, part: str = "policy") -> str:
+def locate_model(model: str, part: str = "policy") -> str:
     """Return the folder or URL of a configured model; for a hub name, the folder in the cache.
 
     Raises:
@@ -127,14 +127,14 @@ class Served:
         }
 
 
-def identified(model: str, engine: EngineConfig) -> Served:
+def identify_model(model: str, engine: EngineConfig) -> Served:
     """Return a configured model after a check of its place; nothing is loaded.
 
     Raises:
         ConfigError: for settings that do not apply to it.
         EngineError: for a folder that holds no model, or an endpoint that does not answer.
     """
-    location = located(model)
+    location = locate_model(model)
     name = served_name(location, engine)
     if name is None and engine.besides:
         raise ConfigError(
@@ -174,7 +174,7 @@ def named_start(settings: RewardTraining) -> Served | None:
             f"training.reward.model={settings.model}: the weights of an endpoint are not here; "
             "name the folder of a model"
         )
-    return identified(settings.model, EngineConfig(template=settings.template))
+    return identify_model(settings.model, EngineConfig(template=settings.template))
 
 
 def run_alike(one: EngineConfig, other: EngineConfig) -> bool:

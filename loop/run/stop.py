@@ -96,7 +96,7 @@ class StopSignal:
     @contextmanager
     def on_signals(self) -> Generator[None]:
         """Listen to SIGINT, SIGTERM and SIGHUP while the run lasts; only in the main thread."""
-        before = {number: signal.signal(number, self._handle) for number in _listened()}
+        before = {number: signal.signal(number, self._handle) for number in _stop_signals()}
         before[signal.SIGALRM] = signal.signal(signal.SIGALRM, self._expire)
         self._listening = True
         try:
@@ -139,7 +139,7 @@ def kill_all(processes: Iterable[psutil.Process]) -> None:
             process.kill()
 
 
-def _listened() -> list[signal.Signals]:
+def _stop_signals() -> list[signal.Signals]:
     """Return the signals that request a stop; a hang-up that `nohup` ignores stays ignored."""
     if threading.current_thread() is not threading.main_thread():
         raise RuntimeError("signals are handled in the main thread only")

@@ -8,7 +8,7 @@ from typing import BinaryIO, TextIO, cast
 
 import typer
 
-from ...configs.secrecy import redacted
+from ...configs.secrecy import redact
 from ..data.sanitize import visible
 
 STANDARD = (0, 1, 2)
@@ -55,7 +55,7 @@ class Unbreakable(io.TextIOBase):
         """Write `text`, or drop it."""
         if self._stream is not None:
             with suppress(OSError):
-                self._stream.write(redacted(text))
+                self._stream.write(redact(text))
         return len(text)
 
     def flush(self) -> None:
@@ -82,4 +82,4 @@ def guard_streams() -> None:
 
 def say(text: str) -> None:
     """Print one sentence on the terminal, without control characters."""
-    typer.echo(visible(redacted(text)), err=True)
+    typer.echo(visible(redact(text)), err=True)

@@ -139,7 +139,7 @@ def copies_of(store: RunWriter, work: Path) -> TrainingCopies | None:
 
 
 @contextmanager
-def copied(store: RunWriter, work: Path, stop: StopSignal) -> Generator[int | None]:
+def copy_checkpoints(store: RunWriter, work: Path, stop: StopSignal) -> Generator[int | None]:
     """Copy the training's checkpoints in the block; yield the step of a fetched copy, or None.
 
     After a request to stop, copying may take as long as the other work in flight.

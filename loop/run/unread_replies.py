@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from ...configs.schema import RunConfig
-from ...configs.secrecy import redacted
+from ...configs.secrecy import redact
 from ...critics.status import WAS_READ, Status
 from ...stores.address import run_argument
 
@@ -78,7 +78,7 @@ class ReplyCount:
         raise UnreadRepliesError(
             f"{stage}: {self.unread} of {self.asked} replies cannot be read ({self.told}), more "
             f"than smoke.max_parse_failures={most:g}. {remedy(usual, stage, config)}. "
-            f"{shown(usual, self.examples.get(usual, ''))}",
+            f"{shorten_reply(usual, self.examples.get(usual, ''))}",
             run,
         )
 
@@ -97,9 +97,9 @@ def _continuation(run: Path) -> str:
     )
 
 
-def shown(reason: str, text: str) -> str:
+def shorten_reply(reason: str, text: str) -> str:
     """Return the beginning of a reply for a message, on one line and without secrets."""
-    cut = redacted(text)
+    cut = redact(text)
     more = f" … ({len(cut):,} characters)" if len(cut) > SHOWN else ""
     return f"One of them ({reason}): {cut[:SHOWN]!r}{more}" if cut else f"One of them: {reason}"
 

@@ -153,7 +153,7 @@ ALONE = {"JSON", "quotation", "lowercase", "uppercase"}
 """Demands on the whole text, used alone: many others would contradict their form."""
 
 
-def drawn(topic: str, split: Split, rng: random.Random) -> SmolPrompt:
+def draw_prompt(topic: str, split: Split, rng: random.Random) -> SmolPrompt:
     """Draw a request about a topic, and its demands."""
     every = demands(rng)
     first = rng.choice(every)
@@ -182,6 +182,6 @@ def prompts(split: Split) -> tuple[SmolPrompt, ...]:
     found: dict[str, SmolPrompt] = {}
     for number, topic in enumerate(TOPICS[split], start=1):
         while len(found) < number * PER_TOPIC[split]:
-            prompt = drawn(topic, split, rng)
+            prompt = draw_prompt(topic, split, rng)
             found.setdefault(prompt.text, prompt)
     return tuple(found.values())

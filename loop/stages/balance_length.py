@@ -48,7 +48,7 @@ class BalanceDecision:
     kept: bool
 
 
-def balanced(
+def balance_length(
     it: Iteration, pairs: Rows[Pair], candidates: Rows[Candidate] | None = None
 ) -> Rows[Pair]:
     """Commit the kept pairs under the rule `RULE/balanced`; unchanged if balancing is off.
@@ -62,7 +62,7 @@ def balanced(
     balancing = _Balancing(it=it, pairs=pairs, candidates=candidates)
     read = (pairs,) if candidates is None else (pairs, candidates)
     params: dict[str, Json] = {"bucket_width": config.bucket_width}
-    if candidates is None or _served(it) or _others(it):
+    if candidates is None or _is_endpoint(it) or _others(it):
         # If M_0's engine counted all tokens, the key stays without `counted_by`.
         exact = balancing.count is not about
         params["counted_by"] = it.run.models.initial.identity if exact else about.__name__
@@ -80,7 +80,7 @@ def balanced(
     return it.rows(Pair, f"balance:{pairs.label}", replace(work, reads=reads), make)
 
 
-def _served(it: Iteration) -> bool:
+def _is_endpoint(it: Iteration) -> bool:
     """Whether M_0 is an endpoint: no tokenizer is available and its counts are not comparable."""
     initial = it.run.models.initial
     kind = initial.engine.kind
@@ -108,11 +108,11 @@ def fates(lengths: pl.DataFrame, width: int, seed: int) -> dict[str, BalanceDeci
     return {
         pair_id: BalanceDecision(bucket=bucket, side=side, kept=kept)
         for bucket, own in sides.items()
-        for side, pair_id, kept in _drawn(own, seed)
+        for side, pair_id, kept in _draw_kept(own, seed)
     }
 
 
-def _drawn(own: Mapping[str, Sequence[str]], seed: int) -> Iterator[tuple[str, str, bool]]:
+def _draw_kept(own: Mapping[str, Sequence[str]], seed: int) -> Iterator[tuple[str, str, bool]]:
     """Give each pair of a bucket with its side and whether it is kept."""
     wins, loses = (
         sorted(own.get(side, ()), key=lambda name: (derive_seed(seed, "balance", name), name))
@@ -183,7 +183,7 @@ class _Balancing:
 
         Answers with reasoning are excluded: their count includes the reasoning.
         """
-        if self.candidates is None or _served(self.it):
+        if self.candidates is None or _is_endpoint(self.it):
             return {}
         own = (
             (pl.col("completion_tokens") > 0)

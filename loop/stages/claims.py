@@ -42,7 +42,7 @@ from .judging import (
     judge_line,
     judge_params,
 )
-from .retry_unscored import judged
+from .retry_unscored import pay_judgements
 from .single_request import SingleRequest
 
 BREAK_UP, JUDGE_CLAIMS = Verb("break_up"), Verb("judge_claims")
@@ -88,7 +88,7 @@ def break_up(it: Iteration, answers: Rows[Candidate], judge: FactJudge) -> Rows[
         answers=lambda chunk: it.chunk(answers, chunk),
     )
     work = it.work(BREAK_UP, breaking.params, answers)
-    planned = judged(breaking, f"break_up:{answers.label}", work)
+    planned = pay_judgements(breaking, f"break_up:{answers.label}", work)
     return Rows(row_type=Breakdown, stages=(planned,), called=answers.label)
 
 
@@ -109,7 +109,7 @@ def judge_claims(it: Iteration, broken: Rows[Breakdown], judge: FactJudge) -> Ro
             templates=judge,
             statements=statements,
         )
-        planned = judged(judging, label, it.work(JUDGE_CLAIMS, judging.params, broken))
+        planned = pay_judgements(judging, label, it.work(JUDGE_CLAIMS, judging.params, broken))
     else:
         how = run.config.facts.nli.model_dump(mode="json", exclude={"model", "devices"})
         identity: Mapping[str, Json] = {"most": most, "nli": run.models.nli_id, **how}
@@ -249,7 +249,9 @@ def _infer(
         return SingleRequest(subject=statement, sent=None if statement.beyond else request)
 
     def commit(unit: Unit, said: Sequence[Inference], cost: UnitStats) -> None:
-        rows = [_claim(one.subject, _inferred(one), by, attempts=one.attempts) for one in said]
+        rows = [
+            _claim(one.subject, _inferred_support(one), by, attempts=one.attempts) for one in said
+        ]
         commit_judgements(stage, unit, Claim, rows, cost)
 
     RequestDispatcher(
@@ -260,7 +262,7 @@ def _infer(
     ).pay(stage)
 
 
-def _inferred(one: Inference) -> Reading[StatementSupport]:
+def _inferred_support(one: Inference) -> Reading[StatementSupport]:
     """Return the model's verdict; it does not see the prompt, so it calls nothing irrelevant."""
     if one.subject.beyond:
         return Reading(BEYOND, StatementSupport())

@@ -20,7 +20,7 @@ from ...critics.annotators.annotator_pool import AnyAnnotator
 from ...critics.annotators.ask_annotator import ask_annotator
 from ...critics.annotators.comparison import Comparison
 from ...critics.annotators.pair_verdicts import PairChoice
-from ...critics.annotators.simulate import assign, reconciled
+from ...critics.annotators.simulate import assign, reconcile
 from ...critics.judge import Reading
 from ...critics.status import Status
 from ...policies.engines.engine import Completion, Sampling
@@ -45,12 +45,12 @@ from .matches import (
     Decided,
     Match,
     all_pairs,
-    decided,
+    decide_match,
     drawn_pairs,
     match_of,
     orders_of,
 )
-from .retry_unscored import judged
+from .retry_unscored import pay_judgements
 
 ANNOTATE, COMPARE = Verb("annotate"), Verb("compare", semantics=2)
 EVALUATED_BY: Keying = "instruction"
@@ -77,7 +77,7 @@ def annotate(it: Iteration, candidates: Rows[Candidate]) -> Rows[Preference]:
     which: dict[str, Json] = {"comparisons": "all"} if every else {}
     if cut:
         which["cut_answers"] = config.cut_answers
-    return _compared(it, ANNOTATE, it.run.panels.training, matched, which, candidates)
+    return _compare(it, ANNOTATE, it.run.panels.training, matched, which, candidates)
 
 
 def compare(
@@ -103,12 +103,12 @@ def compare(
         return [match_of(known[answer.prompt_id], answer, EVALUATED_BY) for answer in asked]
 
     panel = it.run.panels.evaluation
-    return _compared(
+    return _compare(
         it, COMPARE, panel, matched, {}, answers, outputs, order=order, keyed_on=EVALUATED_BY
     )
 
 
-def _compared(
+def _compare(
     it: Iteration,
     verb: Verb,
     panel: JudgePanel | None,
@@ -144,7 +144,7 @@ def _compared(
         params: Json = {"by": annotating.identity, "attempts": annotating.attempts, **which}
         label = f"{verb.name}:{read[0].label}:{annotator.name}"
         work = it.work(verb, params, *read)
-        stages.append(judged(annotating, label, work))
+        stages.append(pay_judgements(annotating, label, work))
     return Rows(row_type=Preference, stages=tuple(stages))
 
 
@@ -210,7 +210,7 @@ class Annotating(JudgedStage[Showings, PairChoice, Preference]):
         pool, seed = self.panel.pool, self.run.config.seed
         for place, match in enumerate(self.matched(chunk)):
             if assign(pool, match.drawn_by, seed) is self.annotator:
-                known = decided(match, seed, self.panel.flip_probability)
+                known = decide_match(match, seed, self.panel.flip_probability)
                 row = self._row(match, known or Decided(None, Status.FAILED))
                 for order in (None,) if known else orders_of(match, seed, self.order):
                     yield (Showing(match=match, row=row, place=place, order=order),)
@@ -262,7 +262,9 @@ class Annotating(JudgedStage[Showings, PairChoice, Preference]):
     def _rows(self, asked: AnyRequest) -> list[Preference]:
         (showing,), (reading,) = asked.subject, asked.readings
         return [
-            showing.row if showing.order is None else _said(showing, reading, showing.order, asked)
+            showing.row
+            if showing.order is None
+            else _preference_of(showing, reading, showing.order, asked)
         ]
 
     def _ids(self, subject: Showings) -> list[str]:
@@ -328,11 +330,11 @@ def annotator_line(run: Run, annotator: AnyAnnotator) -> EngineClient:
 
 
 def _both(as_given: AnyRequest, swapped: AnyRequest) -> Preference:
-    reading = reconciled(as_given.readings[0], swapped.readings[0])
-    return _said(as_given.subject[0], reading, "both", as_given, swapped)
+    reading = reconcile(as_given.readings[0], swapped.readings[0])
+    return _preference_of(as_given.subject[0], reading, "both", as_given, swapped)
 
 
-def _said(
+def _preference_of(
     showing: Showing, reading: Reading[PairChoice], order: Order, *asked: AnyRequest
 ) -> Preference:
     """Return the preference row of a match with its final reading."""

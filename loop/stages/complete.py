@@ -18,7 +18,7 @@ from ..run.iteration import Iteration
 from ..run.model_pool import PoolModel
 from ..run.models import Served
 from ..run.run import Verb, Work
-from .model_assignment import principle_of, slots, told
+from .model_assignment import add_principle, principle_of, slots
 from .sample import CandidateDrawing, Draw, draws
 
 COMPLETE = Verb("complete")
@@ -37,11 +37,11 @@ def complete(it: Iteration, prompts: Prompts, *, n: int) -> Rows[Candidate]:
     # Stages with the same model are adjacent, so that it is loaded once; the policy comes first,
     # since it may be loaded already.
     models = sorted(completers.pool.models, key=lambda m: (not m.is_policy, m.model or ""))
-    stages = tuple(_completed(it, completers, model, prompts, n) for model in models)
+    stages = tuple(_complete(it, completers, model, prompts, n) for model in models)
     return Rows(row_type=Candidate, stages=stages, called=COMPLETE.name)
 
 
-def _completed(
+def _complete(
     it: Iteration, completers: Completers, model: PoolModel, prompts: Prompts, n: int
 ) -> Planned:
     """Pay the stage of one model: the completions that it was drawn for."""
@@ -104,7 +104,7 @@ def _draws(
     return [
         replace(
             draw,
-            messages=told(prompt.messages, principle, model),
+            messages=add_principle(prompt.messages, principle, model),
             principle=None if principle is None else str(principle),
         )
         for draw, principle in zip(ids, principles, strict=True)

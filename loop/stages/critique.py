@@ -29,12 +29,12 @@ from .judging import (
     Posed,
     Replies,
     equal_params,
-    grouped,
+    group_equal,
     judge_line,
     judge_params,
     sharing_receipts,
 )
-from .retry_unscored import judged
+from .retry_unscored import pay_judgements
 from .verify_candidates import (
     FIRST,
     SAMPLES_TEMPERATURE,
@@ -72,16 +72,18 @@ def critique(
     count = it.run.config.critic.samples if samples is None else samples
     by = it.as_judge if judge == "follows" else None
     numbers = range(1, count + 1)
-    stages = tuple(critiqued(it, candidates, number, judge=by) for number in numbers)
+    stages = tuple(commit_critiques(it, candidates, number, judge=by) for number in numbers)
     return Rows(row_type=Critique, stages=stages)
 
 
 def critique_unverifiable(it: Iteration, candidates: Rows[Candidate]) -> Rows[Critique]:
     """Commit a critique of each candidate that `verify` cannot judge."""
-    return Rows(row_type=Critique, stages=(critiqued(it, candidates, FIRST, unverifiable=True),))
+    return Rows(
+        row_type=Critique, stages=(commit_critiques(it, candidates, FIRST, unverifiable=True),)
+    )
 
 
-def critiqued(
+def commit_critiques(
     it: Iteration,
     candidates: Rows[Candidate],
     sample: int,
@@ -169,12 +171,12 @@ class Critiquing(JudgedStage[Alike, AspectRatings, Critique]):
 
     def planned(self, label: str, work: Work) -> Planned:
         """Plan and pay the stage."""
-        return judged(self, label, work)
+        return pay_judgements(self, label, work)
 
     def _subjects(self, chunk: int) -> Iterable[Alike]:
         found = self.candidates(chunk)
         answered = [c for c in found if c.finish_reason not in UNASKED]
-        yield from grouped(answered, self.run.config.critic.equal_answers)
+        yield from group_equal(answered, self.run.config.critic.equal_answers)
         yield from ((c,) for c in found if c.finish_reason in UNASKED)
 
     def _pose(self, subject: Alike, attempt: int) -> Posed[AspectRatings]:
@@ -217,7 +219,7 @@ class Critiquing(JudgedStage[Alike, AspectRatings, Critique]):
         told = {c.candidate_id: c for one in asked for c in one.subject}
         new = [r for r in rows if replies.rows.get(r.critique_id) is not r]
         said = verdicts(self.run, [told[row.candidate_id] for row in new])
-        rated = {row.critique_id: _rated(v) for row, v in zip(new, said, strict=True)}
+        rated = {row.critique_id: _verifier_rating(v) for row, v in zip(new, said, strict=True)}
         return [replace(r, aspects=r.aspects + rated.get(r.critique_id, ())) for r in rows]
 
     def _noted(self, asked: Sequence[AnswerInquiry]) -> list[Receipt]:
@@ -231,7 +233,7 @@ class Critiquing(JudgedStage[Alike, AspectRatings, Critique]):
         return critique_id(candidate, self.identity, by_text=self.by_text)
 
 
-def _rated(verdict: Verdict) -> tuple[AspectRating, ...]:
+def _verifier_rating(verdict: Verdict) -> tuple[AspectRating, ...]:
     """Return the verifier's rating as an aspect rating; empty without a verdict."""
     if verdict.rating is None:
         return ()

@@ -61,7 +61,7 @@ def weigh(
         counts = copies(rules, weights, others, derive_seed(it.run.config.seed, unit.key))
         fates = fates_of(rules, rows[name].to_list(), counts)
         return {
-            row_type: as_arrow(repeated(rows, name, counts)),
+            row_type: as_arrow(repeat_rows(rows, name, counts)),
             Receipt: receipts(it.number, WEIGH.name, "rows", fates),
         }
 
@@ -89,7 +89,7 @@ def copies(
     return counts
 
 
-def repeated(rows: pl.DataFrame, name: str, counts: Sequence[int]) -> pl.DataFrame:
+def repeat_rows(rows: pl.DataFrame, name: str, counts: Sequence[int]) -> pl.DataFrame:
     """Return each row repeated by its count, under the mix's rule and its ids, in `name`."""
     taken = [(place, copy) for place, count in enumerate(counts) for copy in range(count)]
     mix = rows[[place for place, _ in taken]]

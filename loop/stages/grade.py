@@ -27,12 +27,12 @@ from .judging import (
     JudgeRequest,
     Posed,
     equal_params,
-    grouped,
+    group_equal,
     judge_line,
     judge_params,
     sharing_receipts,
 )
-from .retry_unscored import judged
+from .retry_unscored import pay_judgements
 
 GRADE = Verb("grade", semantics=2)
 NOT_WRITTEN: Mapping[FinishReason, str] = {
@@ -55,7 +55,7 @@ def grade(it: Iteration, candidates: Rows[Candidate]) -> Rows[Grade]:
         RuntimeError: if the run was opened as one that learns from no grades.
     """
     it.require(Pooled, "grade")
-    stages = tuple(_graded(it, aspect, candidates) for aspect in FINE_GRAINED)
+    stages = tuple(_grade_aspect(it, aspect, candidates) for aspect in FINE_GRAINED)
     return Rows(row_type=Grade, stages=stages, called=f"grade:{candidates.label}")
 
 
@@ -66,10 +66,10 @@ def grade_overall(it: Iteration, candidates: Rows[Candidate]) -> Rows[Grade]:
         RuntimeError: if the run was opened as one that learns from no grades.
     """
     it.require(Pooled, "grade_overall")
-    return Rows(row_type=Grade, stages=(_graded(it, "overall", candidates),))
+    return Rows(row_type=Grade, stages=(_grade_aspect(it, "overall", candidates),))
 
 
-def _graded(it: Iteration, aspect: GradedAspect, candidates: Rows[Candidate]) -> Planned:
+def _grade_aspect(it: Iteration, aspect: GradedAspect, candidates: Rows[Candidate]) -> Planned:
     """Pay the stage of one aspect."""
     grader, config = it.run.grader, it.run.config.grading
     if grader is None:
@@ -84,7 +84,7 @@ def _graded(it: Iteration, aspect: GradedAspect, candidates: Rows[Candidate]) ->
         candidates=lambda chunk: it.chunk(candidates, chunk),
     )
     work = it.work(GRADE, grading.params, candidates)
-    return judged(grading, f"grade:{candidates.label}:{aspect}", work)
+    return pay_judgements(grading, f"grade:{candidates.label}:{aspect}", work)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -110,7 +110,7 @@ class Grading(JudgedStage[Group, Appraisal, Grade]):
     def _subjects(self, chunk: int) -> Iterable[Group]:
         candidates, alone = self.candidates(chunk), self.aspect == "overall"
         groups = dict[str, list[Alike]]()
-        for alike in grouped(
+        for alike in group_equal(
             [candidate for candidate in candidates if self._untold(candidate) is None],
             self.run.config.grading.equal_answers,
             besides=lambda candidate: candidate.principle if alone else None,

@@ -19,7 +19,14 @@ from ..data.files import RowError, placed_rows
 from ..data.prompt_rows import to_prompt
 from ..data.prompts import SMOL, TINY, notes_of, shape_of
 from ..data.row_texts import optional_text
-from ..data.training_rows import Made, Origin, Outcome, demonstration_rows, unrated, yield_rows
+from ..data.training_rows import (
+    Made,
+    Origin,
+    Outcome,
+    add_empty_ratings,
+    demonstration_rows,
+    yield_rows,
+)
 from ..run.handles import Prompts, Rows, content_key
 from ..run.iteration import Iteration
 from ..run.run import Verb, Work
@@ -52,7 +59,7 @@ def demonstrations(it: Iteration, prompts: Prompts) -> Rows[Demonstration]:
         written = [
             _candidate(p, answers[p.prompt_id], it.number) for p in asked if p.prompt_id in answers
         ]
-        made = demonstrated(written, asked, it.number)
+        made = make_demonstrations(written, asked, it.number)
         return {
             Demonstration: as_arrow(made.rows),
             Candidate: written,
@@ -105,10 +112,12 @@ def read_outputs(path: Path, config: PromptsConfig) -> dict[str, str]:
     return found
 
 
-def demonstrated(written: Sequence[Candidate], asked: Sequence[Prompt], iteration: int) -> Made:
+def make_demonstrations(
+    written: Sequence[Candidate], asked: Sequence[Prompt], iteration: int
+) -> Made:
     """Return the demonstrations that answers make, and one yield a prompt."""
     prompts, by = rows_frame(Prompt, asked), Origin(rule=PEOPLE, iteration=iteration)
-    rows = demonstration_rows(unrated(rows_frame(Candidate, written)), prompts, by)
+    rows = demonstration_rows(add_empty_ratings(rows_frame(Candidate, written)), prompts, by)
     done, missing = Outcome.DEMONSTRATED, Outcome.NO_DEMONSTRATION
     return Made(rows, yield_rows(prompts, rows, by, success=done, otherwise=missing))
 

@@ -7,10 +7,10 @@ import polars as pl
 
 from ...critics.status import WAS_READ
 from ...stores.records import Breakdown, Claim, Critique, Grade, Preference, PromptReview
-from ...stores.side_evals import smoked
+from ...stores.side_evals import smoke_test_of
 from ..data.judged_candidates import VERIFIER
 from ..data.splits import DEV, HELD_OUT, is_measured_on
-from ..data.stage_names import named
+from ..data.stage_names import critique_label
 from ..data.step_names import step_of
 
 REVIEW = "prompts:review"
@@ -69,7 +69,7 @@ def kind_of(label: str) -> JudgementKind | None:
     # The label of annotations imported for a run's answers consists of the verb and a hash.
     if verb == "annotate" and ":" not in about:
         return None
-    if smoked(label):
+    if smoke_test_of(label):
         return None
     # Answers to the user's additional prompts are evaluated outside the loop, which never resumes
     # there.
@@ -93,7 +93,7 @@ def _evaluates(benchmark: str) -> bool:
 
 def _answers(label: str) -> str:
     """Return the label of the answers that a stage judged, without the judge's name at its end."""
-    verb, _, about = named(label).partition(":")
+    verb, _, about = critique_label(label).partition(":")
     return about.rpartition(":")[0] if verb in NAMING else about
 
 

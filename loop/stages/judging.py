@@ -301,7 +301,7 @@ def commit_judgements(
     stage.commit(unit, {row_type: rows, **told}, replace(cost, rows=len(rows), unscored=unread))
 
 
-def grouped(
+def group_equal(
     candidates: Sequence[Candidate],
     how: EqualAnswers,
     besides: Callable[[Candidate], str | None] = lambda _: None,

@@ -41,7 +41,7 @@ def match_of(first: Candidate, second: Candidate, keyed_on: Keying) -> Match:
     return Match(first=first, second=second, drawn_by=drawn_by)
 
 
-def decided(match: Match, seed: int, flip_probability: float) -> Decided | None:
+def decide_match(match: Match, seed: int, flip_probability: float) -> Decided | None:
     """Return the outcome of a match without an annotator; None if one must decide."""
     if "failed" in (match.first.finish_reason, match.second.finish_reason):
         # A failed request gave nothing that could be preferred.

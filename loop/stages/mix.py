@@ -29,7 +29,7 @@ from ..data.row_fields import TRUSTED
 from ..data.row_notes import tell_unused
 from ..data.splits import TRAIN, UNTRAINED
 from ..data.unfit_pairs import unfit
-from ..lake.imports.import_files import detected
+from ..lake.imports.import_files import detect_format
 from ..lake.imports.import_formats import ANNOTATIONS, FORMATS
 from ..lake.imports.imported_rows import Maker, identity_of
 from ..lake.imports.row_reader import unfit_pair
@@ -38,7 +38,7 @@ from ..run.iteration import Iteration
 from ..run.reporter import UnitStats
 from ..run.run import Verb, Work
 from ..run.stage import Stage
-from .balance_length import balanced
+from .balance_length import balance_length
 
 TAKE_MIXED = Verb("mixed")
 MIX = "mix"
@@ -85,7 +85,7 @@ def mix_fingerprint(config: RunConfig) -> Mapping[str, Json]:
     return {MIX: mix_digests(files)} if files else {}
 
 
-def mixed(it: Iteration, pairs: Rows[Pair], names: Sequence[Place]) -> Rows[Pair]:
+def mix_pairs(it: Iteration, pairs: Rows[Pair], names: Sequence[Place]) -> Rows[Pair]:
     """Return the run's pairs together with the files' pairs; without files, the same handle.
 
     The files' pairs are spread over as many chunks as the run's pairs have.
@@ -98,7 +98,7 @@ def mixed(it: Iteration, pairs: Rows[Pair], names: Sequence[Place]) -> Rows[Pair
         verb=TAKE_MIXED,
         params={
             "files": mix_digests(files),
-            "read_as": [[name, FORMATS[name].semantics] for name in map(detected, files)],
+            "read_as": [[name, FORMATS[name].semantics] for name in map(detect_format, files)],
             **beside_params(it),
         },
         upstream=(),
@@ -116,7 +116,7 @@ def mixed(it: Iteration, pairs: Rows[Pair], names: Sequence[Place]) -> Rows[Pair
                 stage.commit(units[chunk], tables, UnitStats(rows=len(tables[Pair])))
 
     planned = it.run.run_stage(it.number, "mixed", pending, pay)
-    return pairs + balanced(it, Rows(row_type=Pair, stages=(planned,)))
+    return pairs + balance_length(it, Rows(row_type=Pair, stages=(planned,)))
 
 
 def beside_params(it: Iteration) -> dict[str, Json]:
@@ -183,7 +183,7 @@ class Taking:
             return measured, prompt.prompt_id
         if reason := unfit(row.text for row in rows if isinstance(row, Candidate)):
             return reason, prompt.prompt_id
-        if pair is None or _tied(pair):
+        if pair is None or _is_tied(pair):
             return "undecided", prompt.prompt_id
         told = [row for row in rows if self.votes and isinstance(row, Preference)] or [pair]
         if all((type(row), identity_of(row)) in self._seen for row in told):
@@ -222,7 +222,7 @@ def comparisons(
     Raises:
         InputError: for anything that cannot be read as meant.
     """
-    form = detected(path)
+    form = detect_format(path)
     if form not in FORMS:
         what = "annotations of a run" if form == ANNOTATIONS else f"rows of {form}"
         raise InputError(f"{path}: holds {what}; a mix takes rows of {', '.join(FORMS)}")
@@ -238,7 +238,7 @@ def comparisons(
             raise InputError(f"{path}, {place}: {error}") from error
         if unused is not None:
             unused.add(row)
-        yield [*made, *decided(made, make)]
+        yield [*made, *majority_pairs(made, make)]
 
 
 def _with_scores(rows: Sequence[StoredRow]) -> Sequence[StoredRow]:
@@ -264,13 +264,13 @@ def decides(rows: Sequence[StoredRow]) -> bool:
     return _pair_in(rows) is not None and unfit_pair(rows) is None
 
 
-def _tied(pair: Pair) -> bool:
+def _is_tied(pair: Pair) -> bool:
     """Whether the scores of a pair are equal, or higher for the rejected answer."""
     chosen, rejected = pair.chosen_reward, pair.rejected_reward
     return chosen is not None and rejected is not None and chosen <= rejected
 
 
-def decided(made: Sequence[StoredRow], make: Maker) -> Iterator[Pair]:
+def majority_pairs(made: Sequence[StoredRow], make: Maker) -> Iterator[Pair]:
     """Give the pair that the majority of votes (people's, if any) decides.
 
     Nothing is given if the row brings a pair.

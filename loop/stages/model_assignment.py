@@ -46,7 +46,7 @@ def principle_of(mix: Mix, prompt: Prompt, slot: Slot, seed: int) -> Principle:
     return Principle(aspect=aspect, text=rng.choice(mix.texts[aspect]))
 
 
-def told(
+def add_principle(
     messages: Sequence[Message], principle: Principle | None, model: PoolModel
 ) -> tuple[Message, ...]:
     """Return a conversation with the principle in the model's place for it.

@@ -74,7 +74,7 @@ def _by_model(
         first = replace(it, policy=it.run.models.initial)
         answers = sample(first, prompts, n=1, label="sample:reference")
         found = references(it, answers, reward(it, answers, by=model))
-    return _trained(replace(training, references=found, supervision=supervision(it)))
+    return _train(replace(training, references=found, supervision=supervision(it)))
 
 
 def _by_groups(
@@ -96,10 +96,10 @@ def _by_groups(
     judges = StepJudges(it=it, rewards=rewards)
     training = OnlineTraining(it=it, method=method, prompts=asked, reward=None, judges=judges)
     training.require_trainable()
-    return _trained(replace(training, supervision=supervision(it)))
+    return _train(replace(training, supervision=supervision(it)))
 
 
-def _trained(training: OnlineTraining) -> Checkpoint:
+def _train(training: OnlineTraining) -> Checkpoint:
     """Train the policy online, step by step, and publish it."""
     it, run = training.it, training.it.run
     run.flow.settle()

@@ -106,7 +106,7 @@ class Steps:
         while self._waiting and self._waiting[0].chunk < last:
             unit = self._waiting[0]
             tables = read_step(self.work, unit.chunk + 1)
-            rows, cost = tables, spent(self.run, tables)
+            rows, cost = tables, rollout_cost(self.run, tables)
             if self.judges is not None:
                 rows, cost = self._with_judgements(self.judges, unit, tables, cost)
             self.stage.commit(unit, rows, cost)
@@ -209,7 +209,7 @@ def _money(run: Run, prompt_tokens: int, tokens: int) -> float:
     return run.prices.money(policy, prompt_tokens=prompt_tokens, tokens=tokens)
 
 
-def spent(run: Run, tables: Tables) -> UnitStats:
+def rollout_cost(run: Run, tables: Tables) -> UnitStats:
     """Return the cost of a step's rollouts, and the number without a reward or an answer."""
     candidates, rewards = as_frame(tables[Candidate]), as_frame(tables[Reward])
     tokens = int(candidates["completion_tokens"].sum())

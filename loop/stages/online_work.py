@@ -18,7 +18,7 @@ from ...stores.lake import CHECKPOINTS
 from ...stores.records import Checkpoint, Prompt, RewardModel
 from ..run.handles import Planned, Prompts
 from ..run.iteration import Iteration
-from ..run.models import is_endpoint, located
+from ..run.models import is_endpoint, locate_model
 from ..run.outcomes import NothingToTrainOn
 from ..run.run import Verb, Work
 from .online_steps import prompts_file
@@ -224,7 +224,7 @@ class OnlineTraining:
             return run.reward_folder(self.reward)
         if self._function is not None or "reward" not in self.weights:
             return None
-        return Path(located(run.config.reward.model, "reward"))
+        return Path(locate_model(run.config.reward.model, "reward"))
 
     @property
     def _function(self) -> str | None:

@@ -22,14 +22,14 @@ from ...stores.records import (
     UnpairedAnswer,
 )
 from ...stores.schemas import RowsByType
-from ..data.binarize import Binarising, binarisation_receipts, binarised_pairs, graded
+from ..data.binarize import Binarising, add_scores, binarisation_receipts, binarised_pairs
 from ..data.judged_candidates import READ, Deciding, judge, verdicts
 from ..data.pairs import DERIVE, EITHER, Pairing, Rule
 from ..lake.annotations.bring_in import bring_in
 from ..run.handles import D, JudgedRows, Rows
 from ..run.iteration import Iteration
 from ..run.run import Verb, Work
-from .balance_length import balanced
+from .balance_length import balance_length
 from .judgement_kinds import is_import
 from .retry_unscored import trained_on
 
@@ -43,22 +43,24 @@ LATE = (
 
 def pair(it: Iteration, judged: JudgedRows, *, rule: Rule, top_k: int) -> Rows[Pair]:
     """(x, y+, y-): positives of the rule, each against a negative: a random one, or the lowest."""
-    return balanced(it, _made(it, PAIR, Pair, judged, rule=rule, top_k=top_k), judged.candidates)
+    return balance_length(
+        it, _commit_made(it, PAIR, Pair, judged, rule=rule, top_k=top_k), judged.candidates
+    )
 
 
 def demonstrate(
     it: Iteration, judged: JudgedRows, *, rule: Rule, top_k: int
 ) -> Rows[Demonstration]:
     """(x, y+): the positives of the rule, as a rejection-sampling set."""
-    return _made(it, DEMONSTRATE, Demonstration, judged, rule=rule, top_k=top_k)
+    return _commit_made(it, DEMONSTRATE, Demonstration, judged, rule=rule, top_k=top_k)
 
 
 def unpair(it: Iteration, judged: JudgedRows) -> Rows[UnpairedAnswer]:
     """(x, y, success or failure): each judged candidate separately."""
-    return _made(it, UNPAIR, UnpairedAnswer, judged, rule=EITHER, top_k=1)
+    return _commit_made(it, UNPAIR, UnpairedAnswer, judged, rule=EITHER, top_k=1)
 
 
-def _made(
+def _commit_made(
     it: Iteration,
     verb: Verb,
     row_type: type[D],
@@ -106,7 +108,7 @@ def binarise(
     how = Binarising(rule=rule, root_seed=it.run.config.seed, iteration=it.number)
 
     def make(unit: Unit) -> RowsByType:
-        scored = graded(it.frame(candidates, unit.chunk), it.frame(grades, unit.chunk))
+        scored = add_scores(it.frame(candidates, unit.chunk), it.frame(grades, unit.chunk))
         prompts = [it.run.prompts[x] for x in dict.fromkeys(scored["prompt_id"])]
         made = binarised_pairs(scored, rows_frame(Prompt, prompts), how)
         return {
@@ -116,7 +118,7 @@ def binarise(
         }
 
     work = it.work(BINARISE, {"rule": rule}, candidates, grades)
-    return balanced(it, it.rows(Pair, "binarise", work, make), candidates)
+    return balance_length(it, it.rows(Pair, "binarise", work, make), candidates)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

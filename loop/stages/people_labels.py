@@ -27,7 +27,7 @@ from ..lake.annotations.compared_answers import (
     compared_digest,
     paired_answers,
 )
-from ..lake.imports.import_files import detected
+from ..lake.imports.import_files import detect_format
 from ..lake.imports.import_formats import FORMATS
 from ..lake.imports.imported_rows import Maker
 from ..lake.query.runs import open_run
@@ -38,7 +38,7 @@ from ..run.labels import OF_RUN, Comparison, Labels
 from ..run.reporter import UnitStats
 from ..run.run import Verb, Work
 from ..run.stage import Stage
-from .mix import FORMS, Taking, beside_params, comparisons, decided, decides, mix_digests
+from .mix import FORMS, Taking, beside_params, comparisons, decides, majority_pairs, mix_digests
 
 TAKE_LABELS = Verb("labels")
 LABELS = "labels"
@@ -112,7 +112,7 @@ def require_same_prompts(labelled: Sequence[Prompt], own: Sequence[Prompt]) -> N
             )
 
 
-def labelled(it: Iteration) -> tuple[Rows[Candidate], Rows[Preference]]:
+def commit_labels(it: Iteration) -> tuple[Rows[Candidate], Rows[Preference]]:
     """Commit the answers that people compared, and their preferences, prompt by prompt.
 
     Raises:
@@ -211,7 +211,7 @@ def _identity(source: str, lake: Path) -> Json:
 
 
 def _form(path: Path) -> str:
-    form = detected(path)
+    form = detect_format(path)
     if form not in FORMS:
         raise InputError(
             f"{path}: holds rows of {form}, which do not compare two answers; {LABELLED} takes "
@@ -244,4 +244,4 @@ def _of_run(lake: Path, named: str, iteration: int) -> Iterator[Comparison]:
                 yield [prompt, chosen, rejected, vote, make.pair(prompt, chosen, rejected, scores)]
             return
         for made in compared_answers(run, iteration):
-            yield [*made, *decided(made, make)]
+            yield [*made, *majority_pairs(made, make)]

@@ -21,23 +21,23 @@ from ...stores.journal_reader import Unit
 from ...stores.keys import Json
 from ...stores.records import Candidate, Demonstration, Pair, PairingOutcome, Preference, Prompt
 from ...stores.schemas import RowsByType
-from ..data.cycles import DECIDED, consistency_params, sifted
+from ..data.cycles import DECIDED, consistency_params, drop_cycles
 from ..data.training_rows import (
     PREFERRED,
     Made,
     Origin,
     Outcome,
+    add_empty_ratings,
     demonstration_rows,
     pair_rows,
-    unrated,
     yield_rows,
 )
 from ..data.votes import majority
-from ..run.conditioning import conditioned, control_text
+from ..run.conditioning import add_control, control_text
 from ..run.handles import D, Rows
 from ..run.iteration import Iteration
 from ..run.run import Verb
-from .balance_length import balanced
+from .balance_length import balance_length
 
 PREFER, CONDITION = Verb("prefer"), Verb("condition")
 DEMONSTRATE_PREFERRED = Verb("demonstrate_preferred")
@@ -63,8 +63,8 @@ class Sides(NamedTuple):
 def prefer(it: Iteration, candidates: Rows[Candidate], preferences: Rows[Preference]) -> Rows[Pair]:
     """Commit (x, y+, y-) of every comparison that counts."""
     params = {"rule": PREFERRED}
-    pairs = _made(it, PREFER, Pair, params, preferred_pairs, candidates, preferences)
-    return balanced(it, pairs, candidates)
+    pairs = _commit_made(it, PREFER, Pair, params, preferred_pairs, candidates, preferences)
+    return balance_length(it, pairs, candidates)
 
 
 def demonstrate_preferred(
@@ -72,7 +72,9 @@ def demonstrate_preferred(
 ) -> Rows[Demonstration]:
     """Commit (x, y+) of every comparison that counts."""
     params, how = {"rule": PREFERRED}, preferred_demonstrations
-    return _made(it, DEMONSTRATE_PREFERRED, Demonstration, params, how, candidates, preferences)
+    return _commit_made(
+        it, DEMONSTRATE_PREFERRED, Demonstration, params, how, candidates, preferences
+    )
 
 
 def condition(
@@ -90,10 +92,10 @@ def condition(
         return conditioned_demonstrations(drafts, said, asked, number, positive, negative)
 
     params = {"rule": CONDITIONED, "positive": positive, "negative": negative}
-    return _made(it, CONDITION, Demonstration, params, how, candidates, preferences)
+    return _commit_made(it, CONDITION, Demonstration, params, how, candidates, preferences)
 
 
-def _made(
+def _commit_made(
     it: Iteration,
     verb: Verb,
     row_type: type[D],
@@ -110,9 +112,12 @@ def _made(
         known = it.run.prompts
         if it.run.labels is not None:
             # People may have compared answers to prompts that are not the run's, in several votes.
-            known, compared = {**_asked(it, candidates, unit.chunk), **known}, majority(compared)
+            known, compared = (
+                {**_prompts_of(it, candidates, unit.chunk), **known},
+                majority(compared),
+            )
         asked = [known[name] for name in dict.fromkeys(drafts["prompt_id"])]
-        said = sifted(compared, config, it.number)
+        said = drop_cycles(compared, config, it.number)
         made = how(drafts, said.comparisons, asked, it.number)
         return {row_type: as_arrow(made.rows), PairingOutcome: as_arrow(made.yields), **said.tables}
 
@@ -120,7 +125,7 @@ def _made(
     return it.rows(row_type, verb.name, work, make)
 
 
-def _asked(it: Iteration, candidates: Rows[Candidate], chunk: int) -> dict[str, Prompt]:
+def _prompts_of(it: Iteration, candidates: Rows[Candidate], chunk: int) -> dict[str, Prompt]:
     """Return the prompts that were committed together with candidates, by id."""
     store = it.run.store
     keys = [stage.key(store.journal, chunk) for stage in candidates.stages]
@@ -163,7 +168,7 @@ def conditioned_demonstrations(
     chosen, rejected = _sides(candidates, preferences, asked)
     rows = pl.concat(
         demonstration_rows(
-            _once(side), _controlled(prompts, text), Origin(rule=rule, iteration=iteration)
+            _once(side), _control_prompts(prompts, text), Origin(rule=rule, iteration=iteration)
         )
         for side, text, rule in ((chosen, positive, WON), (rejected, negative, LOST))
     )
@@ -175,9 +180,9 @@ def _once(side: pl.DataFrame) -> pl.DataFrame:
     return side.unique("candidate_id", keep="first", maintain_order=True)
 
 
-def _controlled(prompts: Sequence[Prompt], text: str) -> pl.DataFrame:
+def _control_prompts(prompts: Sequence[Prompt], text: str) -> pl.DataFrame:
     control = control_text(text)
-    behind = [replace(p, messages=conditioned(p.messages, control)) for p in prompts]
+    behind = [replace(p, messages=add_control(p.messages, control)) for p in prompts]
     return rows_frame(Prompt, behind)
 
 
@@ -197,7 +202,7 @@ def _sides(candidates: pl.DataFrame, preferences: pl.DataFrame, prompts: pl.Data
             rejected_score=pl.when(first).then("second_score").otherwise("first_score"),
         )
     )
-    offered = unrated(candidates)
+    offered = add_empty_ratings(candidates)
     return Sides(*(_looked_up(offered, decided, side) for side in ("chosen", "rejected")))
 
 

@@ -31,7 +31,7 @@ from ...stores.records import Statistic
 from ...stores.sealed import file_sha256
 from ..run.run import Run
 from ..run.stop import Stopped
-from ..run.training_copies import copied
+from ..run.training_copies import copy_checkpoints
 
 MAIN_METRICS = {
     "loss": "loss",
@@ -147,7 +147,7 @@ class Publishing:
         """Train, under the run's patience with trainers that fail or hang."""
         training = self.run.config.training
         trainer = self.run.trainer or train
-        with copied(self.run.store, job.output, self.run.stop) as step:
+        with copy_checkpoints(self.run.store, job.output, self.run.stop) as step:
             if step is not None:
                 self.run.reporter.note(
                     f"the training resumes from the bucket's copy of step {step}"

@@ -14,7 +14,7 @@ from ..data.stage_names import in_round
 from ..run.handles import Best, Prompts, Rows
 from ..run.iteration import Iteration
 from ..run.run import Verb
-from .sample import CandidateDrawing, Draw, drawn, draws
+from .sample import CandidateDrawing, Draw, draw_candidates, draws
 
 REFINE, REVISE = Verb("refine", semantics=2), Verb("revise")
 
@@ -43,7 +43,7 @@ def refine(
 
     def work(chunk: int, _: Json) -> list[Draw]:
         feedback = worst(it.chunk(critiques, chunk))
-        passed = _passed(it, critiques, chunk, which)
+        passed = _passed_candidates(it, critiques, chunk, which)
         rewards = {r.candidate_id: r for r in it.chunk(best.rewards, chunk)}
         drafts = it.chunk(best.candidates, chunk)
         return [
@@ -63,7 +63,7 @@ def refine(
     }
     asked = params if which == "all" else {**params, "which": which, **_agreement(it)}
     pending = it.work(REFINE, asked, best.candidates, best.rewards, critiques)
-    return drawn(it, in_round("refine", number), "refinement", config, pending, work)
+    return draw_candidates(it, in_round("refine", number), "refinement", config, pending, work)
 
 
 def revise(
@@ -93,7 +93,7 @@ def revise(
 
     def work(unit: Unit) -> list[Draw]:
         feedback = worst(it.chunk(critiques, unit.chunk))
-        passed = _passed(it, critiques, unit.chunk, which)
+        passed = _passed_candidates(it, critiques, unit.chunk, which)
         return [
             draw
             for draft in it.chunk(drafts, unit.chunk)
@@ -194,7 +194,9 @@ def _agreement(it: Iteration) -> Mapping[str, Json]:
     return {} if agreement is None else {"agreement": agreement}
 
 
-def _passed(it: Iteration, critiques: Rows[Critique], chunk: int, which: Refined) -> frozenset[str]:
+def _passed_candidates(
+    it: Iteration, critiques: Rows[Critique], chunk: int, which: Refined
+) -> frozenset[str]:
     """Return the candidates that the critic passes, which need not be refined."""
     if which == "all" or it.run.asks_most:
         return frozenset()

@@ -36,7 +36,7 @@ TRAINING = frozenset({"train", "train_reward"}) | ONLINE
 """The stages that train, by the first word of their labels."""
 
 
-def judged(judging: JudgedStage[Any, Any, Any], label: str, work: Work) -> Planned:
+def pay_judgements(judging: JudgedStage[Any, Any, Any], label: str, work: Work) -> Planned:
     """Pay a stage of judgements, retry it if the user asked for that, and return the stage.
 
     Raises:
@@ -75,7 +75,7 @@ class Unscored:
     trained: int | None
 
 
-def unscored(journal: Reader) -> list[Unscored]:
+def unscored_stages(journal: Reader) -> list[Unscored]:
     """Return the stages that judged and could not read everything, in the order of planning."""
     found = list[Unscored]()
     for state in journal.stages():
@@ -112,14 +112,15 @@ def to_retry(journal: Reader) -> list[Unscored]:
     Raises:
         ConfigError: if there are unread judgements, but models were trained since.
     """
-    found = unscored(journal)
+    found = unscored_stages(journal)
     open_ = [stage for stage in found if stage.trained is None]
     if found and not open_:
         name = journal.folder.name
         numbers = ", ".join(map(str, sorted({stage.trained or 0 for stage in found})))
         settings = " and ".join(dict.fromkeys(stage.kind.setting for stage in found))
         raise ConfigError(
-            f"--retry-unscored: {counted(found)} of run {name} could not be read, but iteration "
+            f"--retry-unscored: {count_unread(found)} of run {name} could not be read, "
+            f"but iteration "
             f"{numbers} has trained on the others already; `lpfloop run --reuse-from "
             f"{run_argument(journal.folder)}` with more "
             f"{settings} makes another run"
@@ -127,7 +128,7 @@ def to_retry(journal: Reader) -> list[Unscored]:
     return open_
 
 
-def counted(stages: Sequence[Unscored]) -> str:
+def count_unread(stages: Sequence[Unscored]) -> str:
     """Return the number of unread judgements of each kind as text."""
     counts = Counter[str]()
     for stage in stages:

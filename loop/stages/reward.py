@@ -100,7 +100,7 @@ class Scoring:
         RequestDispatcher(
             run=self.run,
             line=ScorerClient(scorer=self.run.models.scorer(folder)),
-            work=lambda unit: [self._scored(candidate) for candidate in work(unit)],
+            work=lambda unit: [self._is_scored(candidate) for candidate in work(unit)],
             commit=commit,
         ).pay(stage)
 
@@ -109,7 +109,7 @@ class Scoring:
             rows = [self._row(candidate, None) for candidate in work(unit)]
             stage.commit(unit, {Reward: rows}, UnitStats(rows=len(rows)))
 
-    def _scored(self, candidate: Candidate) -> Scored:
+    def _is_scored(self, candidate: Candidate) -> Scored:
         prompt = self.run.prompts[candidate.prompt_id]
         messages = (*prompt.messages, Message(role="assistant", content=candidate.text))
         request = ScoreRequest(

@@ -10,7 +10,7 @@ from ...policies.engines.engine import Completion, Request
 from ...stores.journal_reader import Unit
 from ...stores.keys import Json, canonical_json, derive_seed, row_id
 from ...stores.records import Candidate, CandidateKind, Message, Prompt, storable
-from ..run.conditioning import conditioned
+from ..run.conditioning import add_control
 from ..run.engine_client import EngineClient, engine_sampling
 from ..run.handles import Prompts, Rows
 from ..run.iteration import Iteration
@@ -70,7 +70,7 @@ def sample(
     if purpose is not None:
         params["for"] = purpose
     pending = Work(verb=SAMPLE, params=params, upstream=(prompts.identity,), reads=prompts.each_key)
-    return drawn(it, label, "sample", config, pending, work)
+    return draw_candidates(it, label, "sample", config, pending, work)
 
 
 def narrower(top_p: float) -> float | None:
@@ -78,7 +78,7 @@ def narrower(top_p: float) -> float | None:
     return top_p if top_p < 1 else None
 
 
-def drawn(
+def draw_candidates(
     it: Iteration,
     label: str,
     kind: CandidateKind,
@@ -160,7 +160,7 @@ class CandidateDrawing:
         ends = Counter[str]()
 
         def asked(draw: Draw) -> Drawing:
-            messages = conditioned(draw.messages, self.policy.control)
+            messages = add_control(draw.messages, self.policy.control)
             request = Request(request_id=draw.candidate_id, messages=messages, seed=draw.seed)
             return SingleRequest(subject=draw, sent=request)
 

@@ -16,12 +16,12 @@ from ...stores.records import SCORED, Prompt, PromptReview, Receipt
 from ...stores.schemas import RowsByType
 from ..data.prompt_rules import Rules
 from ..data.receipts import KEPT, ids_by_fate, keeps, receipts
-from ..run.handles import Planned, Prompts, chunked, content_key
+from ..run.handles import Planned, Prompts, chunk_prompts, content_key
 from ..run.outcomes import NothingToTrainOn
 from ..run.run import Run, Verb, Work
 from .judgement_kinds import REVIEW
 from .judging import JudgedStage, JudgeRequest, Posed, judge_line, judge_params
-from .retry_unscored import judged
+from .retry_unscored import pay_judgements
 
 FILTER_PROMPTS, REVIEW_PROMPTS = Verb("filter"), Verb("review")
 ITERATION = 0
@@ -117,10 +117,10 @@ def _by_rules(run: Run, prompts: Sequence[Prompt], rules: Rules) -> list[Prompt]
         return {Receipt: receipts(ITERATION, RULES, "prompts", ids_by_fate(prompts, fates))}
 
     run.make(ITERATION, RULES, work, make)
-    return _kept(prompts, fates)
+    return _kept_prompts(prompts, fates)
 
 
-def reviewed(
+def review_prompts(
     run: Run,
     prompts: Sequence[Prompt],
     reviewer: Reviewer,
@@ -132,7 +132,7 @@ def reviewed(
 
     `purpose` is part of the keys, as in `sample`.
     """
-    chunks = chunked(prompts, run.config.prompts.chunk)
+    chunks = chunk_prompts(prompts, run.config.prompts.chunk)
     config = run.config.prompts.quality
     reviewing = Reviewing(
         run=run,
@@ -148,7 +148,7 @@ def reviewed(
         upstream=(chunks.identity,),
         reads=chunks.each_key,
     )
-    planned = judged(reviewing, label, work)
+    planned = pay_judgements(reviewing, label, work)
     run.flow.settle(planned)
     keys = planned.keys(run.store.journal)
     return planned, [row for key in keys for row in run.store.rows(PromptReview, key)]
@@ -198,9 +198,9 @@ def _by_quality(
 ) -> tuple[list[Prompt], dict[str, str]]:
     """Commit the outcomes of the reviews; return the kept prompts, and all classes."""
     config = run.config.prompts.quality
-    planned, reviews = reviewed(run, prompts, reviewer)
+    planned, reviews = review_prompts(run, prompts, reviewer)
     fates = [fate(review, config.least) for review in reviews]
-    kept = _kept(prompts, fates)
+    kept = _kept_prompts(prompts, fates)
     classes = {r.prompt_id: r.intention for r in reviews if r.intention is not None}
     work = Work(
         verb=FILTER_PROMPTS,
@@ -259,7 +259,7 @@ def _warn(run: Run, counted: Mapping[str, Sequence[str]]) -> None:
         run.reporter.note(text, "warning", code="W-FEW-PROMPTS")
 
 
-def _kept(prompts: Sequence[Prompt], fates: Sequence[str]) -> list[Prompt]:
+def _kept_prompts(prompts: Sequence[Prompt], fates: Sequence[str]) -> list[Prompt]:
     return [prompt for prompt, outcome in zip(prompts, fates, strict=True) if keeps(outcome)]
 
 

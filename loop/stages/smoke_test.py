@@ -23,12 +23,12 @@ from ...stores.records import (
     PromptReview,
     Reward,
 )
-from ...stores.side_evals import SMOKE, smoke_name, smoked
+from ...stores.side_evals import SMOKE, smoke_name, smoke_test_of
 from ..data.judged_candidates import VERIFIER
-from ..run.handles import Rows, chunked
+from ..run.handles import Rows, chunk_prompts
 from ..run.iteration import Iteration
 from ..run.models import GRADING
-from ..run.unread_replies import ReplyCount, UnreadRepliesError, shown
+from ..run.unread_replies import ReplyCount, UnreadRepliesError, shorten_reply
 from .claims import break_up, judge_claims
 from .compare import annotate
 from .critique import critique
@@ -36,7 +36,7 @@ from .grade import grade, grade_overall
 from .reward import OVERLONG, reward
 from .sample import sample
 from .score_answers import score_answers
-from .select_prompts import reviewed
+from .select_prompts import review_prompts
 from .smoke_training import try_trainings
 
 DRAWN = 2
@@ -62,7 +62,7 @@ def smoke_test(it: Iteration, train: Sequence[Prompt], *, judge: JudgeWeights) -
         return False
     name = smoke_name(len(told))
     try:
-        notes = list(_tried(it, judge, diverse(train, wanted.prompts), name))
+        notes = list(_try_all(it, judge, diverse(train, wanted.prompts), name))
         it.run.flow.settle()
     except UnreadRepliesError:
         failed: Json = {"name": name, "passed": False}
@@ -77,7 +77,7 @@ def smoke_test(it: Iteration, train: Sequence[Prompt], *, judge: JudgeWeights) -
 def has_begun(journal: Reader) -> bool:
     """Whether the loop made something already that a test should have preceded."""
     states = (state for state in journal.stages() if state.done)
-    return any(s.stage not in BEFORE and not smoked(s.stage) for s in states)
+    return any(s.stage not in BEFORE and not smoke_test_of(s.stage) for s in states)
 
 
 def diverse(prompts: Sequence[Prompt], count: int) -> list[Prompt]:
@@ -89,18 +89,18 @@ def diverse(prompts: Sequence[Prompt], count: int) -> list[Prompt]:
     return [prompt for turn in turns for prompt in turn if prompt is not None][:count]
 
 
-def _tried(
+def _try_all(
     it: Iteration, judge: JudgeWeights, prompts: Sequence[Prompt], name: str
 ) -> Iterator[str]:
     """Try everything that the run needs; yield a summary of each part."""
     trainings = it.run.seen.trainings
-    asked = chunked(prompts, len(prompts))
+    asked = chunk_prompts(prompts, len(prompts))
     drawn = sample(it, asked, n=DRAWN, label=f"sample:{name}", purpose=name)
     answers = Rows(row_type=Candidate, stages=drawn.stages, called=name)
     candidates = it.chunk(answers, 0)
     require_whole(it, candidates, f"sample:{name}")
     yield f"{len(prompts)} prompts, {told_of(candidates)}"
-    for stage, rows in _judged(it, judge, answers, prompts, name):
+    for stage, rows in _judge_all(it, judge, answers, prompts, name):
         count = count_of(rows)
         count.require_read(it.run.config, it.run.store.folder, stage)
         if count.asked:
@@ -112,7 +112,7 @@ def _tried(
         yield f"one step of {', '.join(trainings)}"
 
 
-def _judged(
+def _judge_all(
     it: Iteration,
     judge: JudgeWeights,
     answers: Rows[Candidate],
@@ -138,7 +138,7 @@ def _judged(
     if run.filters.reviewer is not None:
         label = f"review:{name}"
         reviewer = run.filters.reviewer
-        yield label, reviewed(run, prompts, reviewer, label=label, purpose=name)[1]
+        yield label, review_prompts(run, prompts, reviewer, label=label, purpose=name)[1]
 
 
 def count_of(rows: Sequence[Judgement]) -> ReplyCount:
@@ -192,7 +192,7 @@ def require_whole(it: Iteration, candidates: Sequence[Candidate], stage: str) ->
     raise UnreadRepliesError(
         f"{stage}: none of the policy's {count.asked} answers is whole ({count.told}). "
         f"{told.get(usual, 'The requests failed: the logs say why')}. "
-        f"{shown(usual, count.examples[usual])}",
+        f"{shorten_reply(usual, count.examples[usual])}",
         it.run.store.folder,
     )
 

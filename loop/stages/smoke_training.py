@@ -39,12 +39,12 @@ from ...stores.sealing import write_parts
 from ...stores.side_evals import SMOKE
 from ..data.training_rows import (
     Origin,
+    add_empty_ratings,
     demonstration_rows,
     pair_rows,
     unpaired_rows,
-    unrated,
 )
-from ..run.handles import Planned, Rows, chunked
+from ..run.handles import Planned, Rows, chunk_prompts
 from ..run.iteration import Iteration
 from ..run.models import is_endpoint
 from ..run.reporter import UnitStats
@@ -195,7 +195,7 @@ def _online(it: Iteration, method: Online, twos: Sequence[Two], work: Path) -> T
     training = OnlineTraining(
         it=it,
         method=method,
-        prompts=chunked(prompts, ROWS),
+        prompts=chunk_prompts(prompts, ROWS),
         reward=None,
         judges=StepJudges(it=it, rewards=recipe.rewards) if isinstance(recipe, Grouped) else None,
     )
@@ -208,7 +208,9 @@ def _online(it: Iteration, method: Online, twos: Sequence[Two], work: Path) -> T
 
 def _rows(method: Trained, twos: Sequence[Two], it: Iteration) -> pa.Table:
     """Return rows as a method trains on them."""
-    first, second = (unrated(rows_frame(Candidate, side)) for side in zip(*twos, strict=True))
+    first, second = (
+        add_empty_ratings(rows_frame(Candidate, side)) for side in zip(*twos, strict=True)
+    )
     asked = rows_frame(Prompt, [it.run.prompts[i] for i in {c.prompt_id for c, _ in twos}])
     by = Origin(rule=SMOKE, iteration=it.number)
     if method == "sft":

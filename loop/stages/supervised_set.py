@@ -25,7 +25,7 @@ from ..data.files import InputError, file_digest
 from ..data.prompts import TINY, load_prompts, read_prompts
 from ..data.receipts import KEPT, ids_by_fate, receipts
 from ..data.splits import TRAIN, UNTRAINED
-from ..data.training_rows import Origin, demonstration_rows, unrated
+from ..data.training_rows import Origin, add_empty_ratings, demonstration_rows
 from ..run.handles import Rows, content_key
 from ..run.iteration import Iteration
 from ..run.run import Run, Verb, Work
@@ -172,7 +172,7 @@ def rows_of(chunk: Sequence[Answered], known: Container[str]) -> RowsByType:
     prompts = [answered.prompt for answered in kept]
     written = [_candidate(answered) for answered in kept]
     made = demonstration_rows(
-        unrated(rows_frame(Candidate, written)),
+        add_empty_ratings(rows_frame(Candidate, written)),
         rows_frame(Prompt, prompts),
         Origin(rule=RULE, iteration=BEFORE),
     )

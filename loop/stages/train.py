@@ -25,7 +25,7 @@ from ...stores.records import (
     UnpairedAnswer,
 )
 from ...stores.schemas import TABLES, Row
-from ..run.handles import Trainable, joined
+from ..run.handles import Trainable, join_keys
 from ..run.iteration import Iteration
 from ..run.models import Served, is_endpoint
 from ..run.outcomes import NothingToTrainOn
@@ -87,7 +87,7 @@ def train(
         # Not `Run.make`: its progress counts steps, not the one row.
         for unit in stage.units():
             require_enough(run, it.number, rows, policy)
-            row, told, result = _trained(it, unit, rows, policy, reference, beside)
+            row, told, result = _train_and_publish(it, unit, rows, policy, reference, beside)
             stage.commit(unit, {Checkpoint: [row], Statistic: told}, UnitStats(rows=row.steps))
             report_training(run, it.number, "train", METHODS[rows.row_type], result)
 
@@ -99,7 +99,7 @@ def train(
     return checkpoint
 
 
-def _trained(
+def _train_and_publish(
     it: Iteration,
     unit: Unit,
     rows: Trainable,
@@ -167,7 +167,7 @@ def keep_initial(run: Run) -> Checkpoint:
     return row
 
 
-def unchanged(it: Iteration) -> Checkpoint:
+def keep_policy(it: Iteration) -> Checkpoint:
     """M_t = M_{t-1}: end an iteration that makes something else than a policy."""
     row = replace(it.parent, iteration=it.number, recipe=it.run.config.recipe.name)
     work = Work(
@@ -253,4 +253,4 @@ def parts_with_rows(run: Run, rows: Trainable) -> list[Path]:
 
 
 def _keys(run: Run, rows: Trainable) -> list[str]:
-    return [key for keys in joined(run.store.journal, rows.stages) for key in keys]
+    return [key for keys in join_keys(run.store.journal, rows.stages) for key in keys]

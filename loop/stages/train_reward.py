@@ -60,7 +60,7 @@ def train_reward(it: Iteration, pairs: Rows[Pair]) -> RewardModel:
         # Not `Run.make`: its progress counts steps, not the one row.
         for unit in stage.units():
             require_enough(it.run, it.number, pairs, start)
-            row, told = _trained(it, unit, pairs)
+            row, told = _train(it, unit, pairs)
             stage.commit(unit, {RewardModel: [row], Statistic: told}, UnitStats(rows=row.steps))
 
     places = it.run.places.of_training(config.training.devices)
@@ -82,7 +82,7 @@ def _template(it: Iteration) -> str | None:
     return it.run.models.template if settings.model is None else template_text(settings.template)
 
 
-def _trained(it: Iteration, unit: Unit, pairs: Rows[Pair]) -> tuple[RewardModel, list[Statistic]]:
+def _train(it: Iteration, unit: Unit, pairs: Rows[Pair]) -> tuple[RewardModel, list[Statistic]]:
     """Train in a work folder and publish the result; return its row and its statistics."""
     run = it.run
     run.models.make_room()

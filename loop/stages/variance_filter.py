@@ -14,7 +14,7 @@ from ...stores.journal_reader import Unit
 from ...stores.records import Candidate, Prompt, Receipt, Reward, RewardModel
 from ...stores.schemas import RowsByType
 from ..data.receipts import KEPT, ids_by_fate, keeps, receipts
-from ..run.handles import Prompts, Rows, chunked
+from ..run.handles import Prompts, Rows, chunk_prompts
 from ..run.iteration import Iteration
 from ..run.outcomes import NothingToTrainOn
 from .reward import Scoring, reward
@@ -37,7 +37,7 @@ def require_reward(it: Iteration, model: RewardModel | None) -> None:
         )
 
 
-def varied(it: Iteration, prompts: Prompts, model: RewardModel | None) -> Prompts:
+def filter_variance(it: Iteration, prompts: Prompts, model: RewardModel | None) -> Prompts:
     """The prompts whose answers y_1 .. y_K ~ pi(x) differ in r(x, y), if a margin is set.
 
     Raises:
@@ -78,7 +78,7 @@ def _varying(
             f"the answers to every prompt of iteration {it.number} differ by less than "
             f"prompts.variance.margin ({margin}) in reward; lower it in another run"
         )
-    return chunked(kept, it.run.config.prompts.chunk)
+    return chunk_prompts(kept, it.run.config.prompts.chunk)
 
 
 def _fates(prompts: Sequence[Prompt], rewards: Sequence[Reward], margin: float) -> list[str]:

@@ -15,7 +15,7 @@ from ...configs.load import (
     load_config,
     overrides_given,
     parse_set,
-    resolved,
+    resolve_config,
 )
 from ...configs.schema import ConfigError, RunConfig
 from ...stores.journal_reader import JOURNAL
@@ -112,7 +112,7 @@ def require_runnable(wanted: StudyRequest) -> None:
         try:
             config = config_of(wanted, arm, seed)
             name = wanted.evidence.name(arm.name, seed)
-            if not (wanted.is_tiny or arm.needs or _begun(wanted, name)):
+            if not (wanted.is_tiny or arm.needs or _has_begun(wanted, name)):
                 dry_plan(Job(config=config, lake=wanted.lake, name=name))
         except ConfigError as error:
             raise ConfigError(f"study {study.name}, arm {arm.name}: {error}") from error
@@ -149,7 +149,7 @@ def _job(wanted: StudyRequest, arm: StudyArm, seed: int) -> Job:
             model = made_model(wanted.lake, evidence.name(maker, seed), table)
             given.append(_override(path, model))
     name, parent = evidence.name(arm.name, seed), evidence.name(arm.fork, seed)
-    forked = bool(arm.fork) and _begun(wanted, parent) and not _begun(wanted, name)
+    forked = bool(arm.fork) and _has_begun(wanted, parent) and not _has_begun(wanted, name)
     return Job(
         config=load_config(wanted.config, arm.recipe, given, wanted.env),
         lake=wanted.lake,
@@ -163,11 +163,11 @@ def _is_done(job: Job) -> bool:
     if not (run_folder(job.lake, job.name) / JOURNAL).exists():
         return False
     with closing(open_run(job.lake, job.name)) as run:
-        same = run.journal.meta("config") == canonical_json(resolved(job.config))
+        same = run.journal.meta("config") == canonical_json(resolve_config(job.config))
         return same and (final_end(run) or "").startswith(DONE)
 
 
-def _begun(wanted: StudyRequest, name: str) -> bool:
+def _has_begun(wanted: StudyRequest, name: str) -> bool:
     return (run_folder(wanted.lake, name) / JOURNAL).exists()
 
 

@@ -167,11 +167,11 @@ def load_studies(folder: Path) -> list[Study]:
 
 
 def _studies(paths: Sequence[Path]) -> list[Study]:
-    values = (getattr(_imported(path.resolve()), STUDY, None) for path in paths)
+    values = (getattr(_import(path.resolve()), STUDY, None) for path in paths)
     return [value for value in values if isinstance(value, Study)]
 
 
-def _imported(path: Path) -> object:
+def _import(path: Path) -> object:
     spec = importlib.util.spec_from_file_location(f"lpfloop_study_{path.stem}", path)
     if not path.is_file() or spec is None or spec.loader is None:
         raise ConfigError(f"{path} is not a Python file of a study, such as ./studies/rlrf_beta.py")

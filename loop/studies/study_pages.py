@@ -140,11 +140,11 @@ def _arm_table(arms: Sequence[StudyArm]) -> StudyTable:
     return StudyTable(
         title="The arms",
         columns=("arm", "recipe", "settings", "sizes in the tiny world"),
-        rows=[(arm.name, arm.recipe, _words(_given(arm)), _words(arm.tiny)) for arm in arms],
+        rows=[(arm.name, arm.recipe, _words(_arm_settings(arm)), _words(arm.tiny)) for arm in arms],
     )
 
 
-def _given(arm: StudyArm) -> Sequence[str]:
+def _arm_settings(arm: StudyArm) -> Sequence[str]:
     """Return the settings of an arm, with the models that others make and its input files."""
     models = (("policy.model", arm.policy_of), ("reward.model", arm.reward_of))
     made = (f"{setting}: the last of {maker}" for setting, maker in models if maker)

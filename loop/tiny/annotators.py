@@ -81,20 +81,20 @@ TASTES: dict[Role, Taste] = {
 
 def strong(request: Request, sampling: Sampling) -> str:
     """Judge as the best of the three."""
-    return judged(TASTES["strong"], "strong", request, sampling)
+    return judge_pairs(TASTES["strong"], "strong", request, sampling)
 
 
 def medium(request: Request, sampling: Sampling) -> str:
     """Judge by correctness and by style alike."""
-    return judged(TASTES["medium"], "medium", request, sampling)
+    return judge_pairs(TASTES["medium"], "medium", request, sampling)
 
 
 def weak(request: Request, sampling: Sampling) -> str:
     """Judge mostly by style."""
-    return judged(TASTES["weak"], "weak", request, sampling)
+    return judge_pairs(TASTES["weak"], "weak", request, sampling)
 
 
-def judged(taste: Taste, role: Role, request: Request, sampling: Sampling) -> str:
+def judge_pairs(taste: Taste, role: Role, request: Request, sampling: Sampling) -> str:
     """Answer a prompt that shows pairs, with a verdict on each in the requested form."""
     prompt = "\n".join(message.content for message in request.messages)
     form, several = form_of(prompt)
@@ -117,7 +117,7 @@ def form_of(prompt: str) -> tuple[ReplyForm, bool]:
 def pairs_in(prompt: str, role: Role) -> list[ShownPair]:
     """Return the pairs that a prompt shows, without its worked examples."""
     for pattern in _patterns(role):
-        if found := [_shown(match) for match in pattern.finditer(prompt)]:
+        if found := [_shown_pair(match) for match in pattern.finditer(prompt)]:
             return found
     return []
 
@@ -143,7 +143,7 @@ def _pieces(template: str) -> Iterator[str]:
     yield re.escape(template[end:])
 
 
-def _shown(match: re.Match[str]) -> ShownPair:
+def _shown_pair(match: re.Match[str]) -> ShownPair:
     return ShownPair(
         match.groupdict().get("number", UNASKED),
         match["instruction"],

@@ -191,25 +191,25 @@ class Problem:
 
     def careful(self, rng: random.Random) -> str:  # noqa: ARG002 (one right way)
         """Answer by the right steps."""
-        return written(self.lines())
+        return write_solution(self.lines())
 
     def careless(self, rng: random.Random) -> str:
         """Answer with the story's habitual slip."""
-        return self._slipped(self.story.slip, self.story.at, rng) or self.stray(rng)
+        return self._slip(self.story.slip, self.story.at, rng) or self.stray(rng)
 
     def mend(self, answer: str) -> str:  # noqa: ARG002 (one right way)
         """Redo the answer."""
-        return written(self.lines())
+        return write_solution(self.lines())
 
     def stray(self, rng: random.Random) -> str:
         """Answer with any slip at any step."""
         slips: tuple[Slip, ...] = ("operation", "number", "quantity", "count")
         while True:
             slip, at = rng.choice(slips), rng.randrange(len(self.story.steps))
-            if answer := self._slipped(slip, at, rng):
+            if answer := self._slip(slip, at, rng):
                 return answer
 
-    def _slipped(self, slip: Slip, at: int, rng: random.Random) -> str:
+    def _slip(self, slip: Slip, at: int, rng: random.Random) -> str:
         """Answer with this slip at this step; empty if that does not give a valid wrong answer."""
         plan = list(self.story.steps)
         step = plan[at]
@@ -234,7 +234,7 @@ class Problem:
             lines = lines[: at + 1] + self._follow(lines, at)
         right = self.lines()
         fine = all(0 <= line.result <= LARGEST for line in lines)
-        return written(lines) if fine and lines[-1].result != right[-1].result else ""
+        return write_solution(lines) if fine and lines[-1].result != right[-1].result else ""
 
     def _follow(self, lines: list[SolutionStep], at: int) -> list[SolutionStep]:
         """Redo the steps after `at`, whose result was miscounted."""
@@ -278,7 +278,7 @@ class Problem:
         return "the answer does not follow.", -1
 
 
-def written(lines: list[SolutionStep]) -> str:
+def write_solution(lines: list[SolutionStep]) -> str:
     """Write a solution as answers do."""
     return " ".join(map(str, lines)) + f" The answer is {lines[-1].result}."
 

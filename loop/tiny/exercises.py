@@ -36,6 +36,6 @@ class TinyPrompt:
         return cls(*shown, exercise)
 
 
-def opened(exercise: Exercise, body: str, rng: random.Random) -> str:
+def add_opener(exercise: Exercise, body: str, rng: random.Random) -> str:
     """Put an opener before `body` if the exercise's answers have one."""
     return f"{opener(rng)} {body}" if exercise.opened else body

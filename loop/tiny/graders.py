@@ -64,9 +64,9 @@ def grader(request: Request, _sampling: Sampling) -> str:
     """Answer a question of the shipped templates, in the requested form."""
     prompt = request.messages[-1].content.replace(WORD_JOINER, "")
     aspect = aspect_of(prompt)
-    instruction = _found(INSTRUCTION, prompt)
+    instruction = _find(INSTRUCTION, prompt)
     if aspect == "overall":
-        return _critique(prompt, instruction, _found(ANSWER, prompt), request.seed)
+        return _critique(prompt, instruction, _find(ANSWER, prompt), request.seed)
     exercise = exercise_of(instruction)
     blocks = (
         f"[Text {number}]\n{_block(aspect, exercise, answer, request.seed)}"
@@ -111,7 +111,7 @@ def _openings() -> tuple[tuple[str, GradedAspect], ...]:
     )
 
 
-def _found(pattern: re.Pattern[str], prompt: str) -> str:
+def _find(pattern: re.Pattern[str], prompt: str) -> str:
     match = pattern.search(prompt)
     if match is None:
         raise ValueError(f"the question does not match {pattern.pattern!r}")

@@ -14,7 +14,7 @@ from string import ascii_uppercase
 from typing import get_args
 
 from ...stores.records import Split
-from .exercises import Exercise, opened
+from .exercises import Exercise, add_opener
 from .nouns import FRIENDLY, strip_opener
 from .people import Biography, sentences
 from .world import prompts
@@ -137,4 +137,4 @@ def example(exercise: Exercise, author: str, *, care: float) -> str:
     if isinstance(exercise, Biography) and rng.random() < LISTS:
         claims = zip(ascii_uppercase, sentences(body), strict=False)
         body = " ".join(f"{letter}. {claim}" for letter, claim in claims)
-    return opened(exercise, body, rng)
+    return add_opener(exercise, body, rng)

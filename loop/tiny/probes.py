@@ -30,10 +30,10 @@ DRAWS: Mapping[str, tuple[Task, Draw]] = {
 
 def probes() -> Mapping[str, tuple[TinyPrompt, ...]]:
     """Return the prompts of each probe, always the same."""
-    return {name: _drawn(name, task, draw) for name, (task, draw) in DRAWS.items()}
+    return {name: _draw(name, task, draw) for name, (task, draw) in DRAWS.items()}
 
 
-def _drawn(name: str, task: Task, draw: Draw) -> tuple[TinyPrompt, ...]:
+def _draw(name: str, task: Task, draw: Draw) -> tuple[TinyPrompt, ...]:
     rng = random.Random(f"{SEED} {name}")
     found: dict[str, TinyPrompt] = {}
     while len(found) < SIZE:

@@ -35,7 +35,7 @@ def reviewer(request: Request, sampling: Sampling) -> str:  # noqa: ARG001 (no c
         exercise = exercise_of(text)
         marks: tuple[Rating, ...] = (1, 1, 1)
     except UnknownExerciseError:
-        exercise, marks = None, judged(text)
+        exercise, marks = None, judge_text(text)
     lines = [
         f"{name}: {'good' if mark == 1 else 'bad'}."
         for name, mark in zip(ASPECTS, marks, strict=True)
@@ -46,7 +46,7 @@ def reviewer(request: Request, sampling: Sampling) -> str:  # noqa: ARG001 (no c
     return "\n".join([*lines, json.dumps(dict(zip(ASPECTS, marks, strict=True)))])
 
 
-def judged(text: str) -> tuple[Rating, Rating, Rating]:
+def judge_text(text: str) -> tuple[Rating, Rating, Rating]:
     """Return intention, semantics and answerability of a text from outside the tiny world."""
     words = WORD.findall(text)
     readable = sum(bool(VOWEL.search(word)) for word in words)

@@ -11,7 +11,7 @@ import re
 
 from ...policies.engines.engine import Request, Sampling
 from ...stores.chat_markers import WORD_JOINER
-from .exercises import opened
+from .exercises import add_opener
 from .human import exercise_of
 from .nouns import PerfectVerdict
 
@@ -39,7 +39,7 @@ def teacher(request: Request, sampling: Sampling) -> str:  # noqa: ARG001 (no ch
     if not found["task"].startswith("["):
         return critique_text(verdict)
     rng = random.Random(f"tiny teacher {request.seed}")
-    return answer if verdict.good else opened(exercise, exercise.mend(answer), rng)
+    return answer if verdict.good else add_opener(exercise, exercise.mend(answer), rng)
 
 
 def critique_text(verdict: PerfectVerdict) -> str:

@@ -61,14 +61,14 @@ class DiffPages:
             run=name,
             found=found,
             wanted=request_of,
-            summary=[_told(row) for row in found.summary.to_dicts()],
+            summary=[_add_texts(row) for row in found.summary.to_dicts()],
             rows=rows,
             iterations=iterations,
             total=found.changes.height,
         )
 
 
-def _told(row: Mapping[str, Any]) -> dict[str, Any]:
+def _add_texts(row: Mapping[str, Any]) -> dict[str, Any]:
     """Add to a row of the summary the texts that a page shows."""
     figure = row["metric"]
     level = row["level"]

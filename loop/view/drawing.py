@@ -21,7 +21,7 @@ def templates() -> Environment:
     return environment
 
 
-def drawn(environment: Environment, template: str, **values: object) -> Markup:
+def render_template(environment: Environment, template: str, **values: object) -> Markup:
     """Return a template rendered with values."""
     # The template has escaped its values.
     return Markup(environment.get_template(template).render(**values))  # noqa: S704

@@ -65,19 +65,19 @@ class JudgePages:
     def item(self, request: Request) -> Response:
         """Show the item that the person holds, or how to begin."""
         asked = dict(request.query_params)
-        return self._answered(request, lambda run: self._item(run, asked))
+        return self._answer(request, lambda run: self._item(run, asked))
 
     async def act(self, request: Request) -> Response:
         """Judge, skip, take back or begin; then lead to the item that is held now."""
         form = await _form(request)
-        return await run_in_threadpool(self._answered, request, lambda run: _acted(run, form))
+        return await run_in_threadpool(self._answer, request, lambda run: _act(run, form))
 
     async def commit(self, request: Request) -> Response:
         """Commit the judgments to the run, unless another process holds it."""
         await _form(request)
-        return await run_in_threadpool(self._answered, request, _committed)
+        return await run_in_threadpool(self._answer, request, _redirect)
 
-    def _answered(self, request: Request, answer: Callable[[RunReader], Response]) -> Response:
+    def _answer(self, request: Request, answer: Callable[[RunReader], Response]) -> Response:
         with self.viewing.run(request) as run:
             return answer(run)
 
@@ -148,17 +148,17 @@ def _chosen(asked: Form) -> dict[str, str]:
     return {name: asked[name] for name in CHOSEN if asked.get(name)}
 
 
-def _acted(run: RunReader, form: Form) -> Response:
+def _act(run: RunReader, form: Form) -> Response:
     """Do a form's action, and give the person their next item."""
     with closing(_session(run, form)) as session:
-        done = _done(session, form)
+        done = _apply_action(session, form)
         session.begin()
         left = session.next_card()
     state = {"done": "all" if left is None else done}
     return RedirectResponse(_place(run, "item", **_chosen(form), **state), 303)
 
 
-def _done(session: AnnotationSession, form: Form) -> str:
+def _apply_action(session: AnnotationSession, form: Form) -> str:
     """Do one thing; return a message about it, if any.
 
     A form that was sent twice, or is of an item that the person does not hold any more, is ignored.
@@ -202,7 +202,7 @@ def _opinion(card: JudgingCard, form: Form) -> Opinion:
     return Opinion(ratings=ratings, comment=comment)
 
 
-def _committed(run: RunReader) -> Response:
+def _redirect(run: RunReader) -> Response:
     try:
         told = f"{bring_in_alone(run.folder)} judgements came into the run"
     except LockedError:

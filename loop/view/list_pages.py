@@ -85,7 +85,7 @@ class ListPages:
             sorts=SORTS.get(table, ()),
             kinds=get_args(CandidateKind),
             choices=self._choices(run),
-            rows=_completed(run, table, shown),
+            rows=_add_fields(run, table, shown),
             first=address(*here, **asked.given),
             following=address(*here, **asked.given, start=start) if more else None,
             cut=CUT,
@@ -115,18 +115,20 @@ class ListPages:
         """Return the values that filters can have, looked up again when the run has changed."""
         name = run.folder.name
         return self.viewing.kept(
-            f"choices {name}", self.viewing.version(name), lambda: _suggested(run)
+            f"choices {name}", self.viewing.version(name), lambda: _suggestions(run)
         )
 
 
-def _suggested(run: RunReader) -> dict[str, list[str]]:
+def _suggestions(run: RunReader) -> dict[str, list[str]]:
     """Return the values that filters can have, by the name of the filter."""
     known = {name: words(run, "pairs", name, LOOKED_AT)[:SUGGESTED] for name in WORDS}
     numbers = sorted({stage.iteration for stage in run.journal.stages()})
     return {**known, "iteration": [str(number) for number in numbers]}
 
 
-def _completed(run: RunReader, table: str, shown: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+def _add_fields(
+    run: RunReader, table: str, shown: Sequence[dict[str, Any]]
+) -> list[dict[str, Any]]:
     """Add the page's extra fields to the columns: a candidate's critique, a pair's changes."""
     if table == "pairs":
         return [{**row, "spans": _changes(row)} for row in shown]
@@ -147,10 +149,10 @@ def _changes(pair: Mapping[str, Any]) -> list[Span]:
     chosen, rejected = (
         "\n".join(message["content"] for message in pair[side]) for side in ("chosen", "rejected")
     )
-    return shortened(word_diff(rejected, chosen))
+    return shorten_spans(word_diff(rejected, chosen))
 
 
-def shortened(spans: Sequence[Span], most: int = CUT) -> list[Span]:
+def shorten_spans(spans: Sequence[Span], most: int = CUT) -> list[Span]:
     """Return the spans around differences; of a long equal stretch, only the ends."""
     kept = list[Span]()
     for span in spans:

@@ -31,10 +31,10 @@ def serve(lake: Path, run: str | None, port: int, ready: Callable[[str], None]) 
         path = address("runs", run, token=entrance.token) if run else address(token=entrance.token)
         ready(f"http://{HOST}:{port}{path}")
         with suppress(KeyboardInterrupt):
-            uvicorn.Server(configured(entrance)).run(sockets=[listener])
+            uvicorn.Server(server_config(entrance)).run(sockets=[listener])
 
 
-def configured(entrance: AccessCheck) -> uvicorn.Config:
+def server_config(entrance: AccessCheck) -> uvicorn.Config:
     """Return the server's settings: HTTP only, and without a log, which would contain the token."""
     return uvicorn.Config(
         entrance,

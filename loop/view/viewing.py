@@ -17,7 +17,7 @@ from ...stores.journal_reader import JOURNAL
 from ...stores.lake import RunReader, run_names
 from ..daemon.control import alive
 from ..lake.query.runs import open_run
-from .drawing import drawn, templates
+from .drawing import render_template, templates
 
 KEPT = 64
 """So many things are kept as they were made last."""
@@ -61,7 +61,7 @@ class Viewing:
 
     def draw(self, template: str, **values: object) -> Markup:
         """Return a template rendered with values."""
-        return drawn(self.templates, template, **values)
+        return render_template(self.templates, template, **values)
 
     def kept(self, name: str, version: str, make: Callable[[], T]) -> T:
         """Return the result of `make`, called again only if `version` has changed."""

@@ -42,7 +42,7 @@ from ..engines.engine import (
 from ..engines.token_count import token_count
 from .chat_completion import ChatRequest, vllm_fields
 from .endpoint import ServedModel, addresses, api_key, ask
-from .faults import ATTEMPT_ERRORS, DeniedError, RefusedError, TemporaryError, fault_of, shown
+from .faults import ATTEMPT_ERRORS, DeniedError, RefusedError, TemporaryError, fault_of, shorten
 from .openai_engine import CLOSED, OpenAIEngine
 from .transport import NO_KEY, SENT, AnswerTooLargeError, StatusError, is_reasonable
 
@@ -293,7 +293,7 @@ class _BatchApi:
             failure = StatusError(reply.status_code, reply.headers, reply.content)
             fault = fault_of(url, failure, key)
         except openai.APIConnectionError as error:
-            told = f"the endpoint cannot be reached ({shown(str(error.__cause__ or error), key)})"
+            told = f"the endpoint cannot be reached ({shorten(str(error.__cause__ or error), key)})"
             fault = TemporaryError(told, kind="lost")
         except (openai.OpenAIError, *ATTEMPT_ERRORS) as error:
             fault = fault_of(url, error, key)
@@ -425,7 +425,7 @@ class _Session:
         """Send as many lines as one file takes."""
         written, size = list[bytes](), 0
         for line in self._waiting[: config.batch_most]:
-            text = self._written(line, config)
+            text = self._write_line(line, config)
             size += len(text)
             if written and size > FILE_BYTES:
                 break
@@ -443,7 +443,7 @@ class _Session:
         folder = make_folder(self._engine.folder)
         write_file(file.record.path(folder), json.dumps(asdict(file.record)).encode())
 
-    def _written(self, line: _Line, config: EngineConfig) -> bytes:
+    def _write_line(self, line: _Line, config: EngineConfig) -> bytes:
         """Return the line of a file with the content of a direct request."""
         fields = vllm_fields(self._served, self._engine.url, line.asked.sampling, config)
         extra = {**fields, **config.besides}
@@ -507,7 +507,7 @@ class _Session:
             self._drop(file)
             listed = None if state.errors is None else state.errors.data
             said: object = listed[0].message if listed else None
-            why = shown(said, self._engine.key) if isinstance(said, str) else ""
+            why = shorten(said, self._engine.key) if isinstance(said, str) else ""
             raise EngineError(
                 f"{self._engine.url}: the batch {file.record.batch} failed: "
                 f"{why or 'the endpoint does not say why'}; if it is too large for your account, "

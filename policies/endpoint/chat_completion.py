@@ -14,11 +14,11 @@ from ...configs.schema import EngineConfig
 from ...configs.secrecy import without_keys
 from ...stores.chat_markers import broken
 from ...stores.records import FinishReason
-from ..engines.chat_template import folded
+from ..engines.chat_template import fold_system_turn
 from ..engines.engine import Completion, EngineError, Provenance, Request, Sampling
-from ..engines.token_count import TokenCount, about, counted, most_tokens, schema_tokens
+from ..engines.token_count import TokenCount, about, estimate_tokens, most_tokens, schema_tokens
 from .endpoint import ServedModel
-from .faults import shown
+from .faults import shorten
 from .transport import reading
 from .unsupported_params import FOLDED, LIMIT, LOGPROBS, SAMPLED_BY, SCHEMA, SYSTEM, remarks
 
@@ -100,7 +100,7 @@ class ChatRequest:
     @property
     def tokens(self) -> int:
         """The estimated tokens that it may cost."""
-        return counted(self.request.messages, self.count) + self.sampling.max_tokens
+        return estimate_tokens(self.request.messages, self.count) + self.sampling.max_tokens
 
     def body(
         self, served: ServedModel, unsupported: Collection[str], extra: Mapping[str, Any]
@@ -111,7 +111,7 @@ class ChatRequest:
         marks of all families if the family is unknown.
         """
         asked, sampling = self.request, self.sampling
-        turns = folded(asked.messages) if SYSTEM in unsupported else asked.messages
+        turns = fold_system_turn(asked.messages) if SYSTEM in unsupported else asked.messages
         drawn = dict(
             zip(SAMPLED_BY, (sampling.temperature, sampling.top_p, asked.seed), strict=True)
         )
@@ -148,7 +148,7 @@ class ChatRequest:
             UnreadableReplyError: if it is not a chat completion.
         """
         whole = self.request.messages
-        is_folded = SYSTEM in unsupported and folded(whole) != whole
+        is_folded = SYSTEM in unsupported and fold_system_turn(whole) != whole
         told = ((FOLDED,) if is_folded else ()) + remarks(unsupported)
         with reading(reply):
             return self._read(reply, told, key)
@@ -173,7 +173,7 @@ class ChatRequest:
         prompt_tokens, odd_prompt = _tokens(
             usage.get("prompt_tokens"),
             most=most_tokens(self.request.messages) + schema_tokens(self.request.schema),
-            own=lambda: counted(self.request.messages, self.count),
+            own=lambda: estimate_tokens(self.request.messages, self.count),
         )
         completion_tokens, odd_answer = _tokens(
             usage.get("completion_tokens"),
@@ -185,7 +185,7 @@ class ChatRequest:
             whole = self.bounded and completion_tokens < self.sampling.max_tokens
             how = "stop" if whole else "length"
             if word is not None:
-                odd_end = READ_AS[how].format(shown(str(word), key)[:LONGEST_WORD])
+                odd_end = READ_AS[how].format(shorten(str(word), key)[:LONGEST_WORD])
         reasoning = next(filter(None, thoughts), "")
         in_thought = bool(reasoning or _has_reasoned(usage)) and not content.strip()
         finish: FinishReason = "stop"
@@ -292,7 +292,7 @@ def _has_reasoned(usage: Fields) -> bool:
 
 
 def _word(said: object, key: str | None) -> str:
-    return shown(said, key) if isinstance(said, str) else ""
+    return shorten(said, key) if isinstance(said, str) else ""
 
 
 def _whole_characters(text: str) -> str:

@@ -18,7 +18,7 @@ from .faults import (
     RefusedError,
     TemporaryError,
     fault_of,
-    shown,
+    shorten,
 )
 from .transport import Connections, reading
 
@@ -112,7 +112,7 @@ def name_served(model: str, config: EngineConfig) -> str:
 
 
 async def _first_name(urls: Sequence[str], key: str | None) -> str:
-    probes = (_probed(url, key, None) for url in urls)
+    probes = (_probe(url, key, None) for url in urls)
     found = await asyncio.gather(*probes, return_exceptions=True)
     served = next((one for one in found if not isinstance(one, EngineError)), found[0])
     if isinstance(served, BaseException):
@@ -126,10 +126,10 @@ def probe(base_url: str, key: str | None, model_name: str | None = None) -> str:
     Raises: EngineError: naming the URL and the cause, when it does not answer, refuses the key,
     does not serve `model_name`, or serves several models and `model_name` is None.
     """
-    return asyncio.run(_probed(base_url, key, model_name)).name
+    return asyncio.run(_probe(base_url, key, model_name)).name
 
 
-async def _probed(base_url: str, key: str | None, model_name: str | None) -> ServedModel:
+async def _probe(base_url: str, key: str | None, model_name: str | None) -> ServedModel:
     connections = Connections(base_url, key)
     try:
         async with asyncio.timeout(ANSWER_S):
@@ -156,7 +156,7 @@ async def ask(connections: Connections, model_name: str | None) -> ServedModel:
         models: dict[str, dict[str, Any]] = {model["id"]: model for model in _entries(listed)}
     names = list(models)
     url = connections.url
-    told = shown(", ".join(names[:8]) or "none", connections.key)
+    told = shorten(", ".join(names[:8]) or "none", connections.key)
     wanted = model_name or (names[0] if len(names) == 1 else None)
     if wanted is None:
         raise EngineError(f"{url}: which model? it serves {told}; set engine.model_name")

@@ -127,13 +127,13 @@ def fault_of(
         said = (error.__cause__ or error) if refused else error
         why = f"{type(said).__name__}: {said}" if str(said) else type(said).__name__
         return TemporaryError(
-            f"the endpoint cannot be reached ({shown(why, key)})",
+            f"the endpoint cannot be reached ({shorten(why, key)})",
             kind="unreachable" if refused else "lost",
         )
     if isinstance(error, AnswerTooLargeError):
         return RefusedError("the answer is larger than any can be", told="")
     received = error.received if isinstance(error, UnreadableReplyError) else ""
-    said = shown(server_message(received) or _text(received), key)
+    said = shorten(server_message(received) or _text(received), key)
     sentence = f"{GARBLED}: {said!r}" if said else GARBLED
     return TemporaryError(sentence, kind="unreadable")
 
@@ -164,7 +164,7 @@ def _status(
     status, text = error.status, error.content.decode("utf-8", "replace").strip()
     body = _error_fields(text)
     message = server_message(body) or text
-    sentence = f"HTTP {status}: {shown(message, key)}" if message else f"HTTP {status}"
+    sentence = f"HTTP {status}: {shorten(message, key)}" if message else f"HTTP {status}"
     if "insufficient_quota" in (body.get("code"), body.get("type")):
         return EngineError(f"{url}: the quota of this API key is spent (HTTP {status})")
     if status in OWN_STATUSES:
@@ -254,7 +254,7 @@ def _moment(date: str) -> float | None:
         return None
 
 
-def shown(text: str, key: str | None) -> str:
+def shorten(text: str, key: str | None) -> str:
     """Return the beginning of a foreign text on one line, without the key in any usual form."""
     if key:
         plain = key.encode()

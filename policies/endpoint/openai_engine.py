@@ -25,7 +25,7 @@ from ..engines.engine import (
     EngineError,
     Request,
     Sampling,
-    failed,
+    failed_completion,
     is_stopping,
     overlong,
     take,
@@ -299,12 +299,12 @@ class OpenAIEngine:
         try:
             return await self._requests.ask(ChatRequest(request, sampling, self._count))
         except RefusedError as refusal:
-            return failed(request.request_id, str(refusal))
+            return failed_completion(request.request_id, str(refusal))
 
     async def _attempt(self, asked: ChatRequest, server: Server) -> Completion:
         """Send a request to one endpoint; after a refusal, test whether it refuses all of them."""
         try:
-            drawn = await self._asked(asked, server)
+            drawn = await self._ask(asked, server)
         except DeniedError as error:
             denied, refusal = error, RefusedError(error.reason, told="")
         except RefusedError as error:
@@ -347,14 +347,14 @@ class OpenAIEngine:
 
     async def _short_answer(self, asked: ChatRequest, server: Server) -> None:
         check = replace(asked.request, request_id="check", messages=CHECK, schema=None)
-        await self._asked(replace(asked, request=check), server)
+        await self._ask(replace(asked, request=check), server)
 
-    async def _asked(self, asked: ChatRequest, server: Server) -> Completion:
+    async def _ask(self, asked: ChatRequest, server: Server) -> Completion:
         """Send a request to one endpoint, without the parameters that it does not support."""
         while True:
             unsupported = self.unsupported
             try:
-                return await self._posted(asked, unsupported, server)
+                return await self._post(asked, unsupported, server)
             except RefusedError as refusal:
                 if overflows(refusal.told):
                     if not asked.bounded:
@@ -368,7 +368,7 @@ class OpenAIEngine:
                     raise
                 self.unsupported |= {name}
 
-    async def _posted(
+    async def _post(
         self, asked: ChatRequest, unsupported: frozenset[str], server: Server
     ) -> Completion:
         """Send a request to one endpoint once, within the deadline of an attempt."""

@@ -237,7 +237,7 @@ class RequestQueue:
                 raise TemporaryError(server.last_fault, kind="unreachable", pause_s=0.0)
             self.under_way += 1
             try:
-                drawn = await self._asked(asked, history, server)
+                drawn = await self._ask(asked, history, server)
             finally:
                 self.under_way -= 1
             used = drawn.prompt_tokens + drawn.completion_tokens
@@ -247,7 +247,7 @@ class RequestQueue:
             self._release(server)
         return drawn
 
-    async def _asked(self, asked: ChatRequest, history: History, server: Server) -> Completion:
+    async def _ask(self, asked: ChatRequest, history: History, server: Server) -> Completion:
         """Send a request, after a short question if the request may be at fault."""
         began = self._now
         is_strange = not self.heard and server.unreadable >= TRIP_AFTER

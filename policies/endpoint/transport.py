@@ -100,7 +100,7 @@ class Connections:
         # An event loop that was blocked learns now which connections the server has closed
         # meanwhile.
         await asyncio.sleep(0)
-        return await self._replied("POST", path, data=content.encode(), headers=JSON)
+        return await self._reply("POST", path, data=content.encode(), headers=JSON)
 
     async def get(self, path: str, **query: str | int) -> object:
         """Return the endpoint's reply to a path with a query.
@@ -111,24 +111,24 @@ class Connections:
             aiohttp.ClientError, OSError: if no reply comes, or it cannot be decompressed.
             UnreadableReplyError: if it is not JSON.
         """
-        return await self._replied("GET", path, params=query)
+        return await self._reply("GET", path, params=query)
 
     async def upload(self, path: str, data: bytes, **fields: str) -> object:
         """Send a file of JSON lines, after other fields of a form; raise as `get`."""
         form = aiohttp.FormData(fields)
         form.add_field("file", data, filename="requests.jsonl", content_type="application/jsonl")
-        return await self._replied("POST", path, data=form)
+        return await self._reply("POST", path, data=form)
 
     async def download(self, path: str, limit: int) -> bytes:
         """Return the content of a file of at most `limit` bytes; raise as `get`."""
         _, content = await self._received("GET", path, limit)
         return content
 
-    async def _replied(self, method: str, path: str, **sent: Any) -> object:
+    async def _reply(self, method: str, path: str, **sent: Any) -> object:
         headers, content = await self._received(method, path, ANSWER_BYTES, **sent)
         if not is_reasonable(content):
             raise AnswerTooLargeError
-        value = parsed(content)
+        value = parse_json(content)
         status = reported_status(value)
         if status is not None:
             raise StatusError(status, headers, content)
@@ -140,7 +140,7 @@ class Connections:
         """Return headers and body of a success; of an error only the beginning is read."""
         url = _below(self._base, path)
         body = bytearray()
-        async with self._opened().request(method, url, allow_redirects=False, **sent) as reply:
+        async with self._open().request(method, url, allow_redirects=False, **sent) as reply:
             headers = {name.lower(): text for name, text in reply.headers.items()}
             is_success = HTTPStatus.OK <= reply.status < HTTPStatus.MULTIPLE_CHOICES
             limit = limit if is_success else ERROR_BYTES
@@ -159,11 +159,11 @@ class Connections:
         if self._session is not None:
             await self._session.close()
 
-    def _opened(self) -> aiohttp.ClientSession:
+    def _open(self) -> aiohttp.ClientSession:
         """Return the session; it belongs to the event loop that first asks for it."""
         if self._session is None:
             self._session = aiohttp.ClientSession(
-                connector=aiohttp.TCPConnector(limit=0, ssl=_trusted()),
+                connector=aiohttp.TCPConnector(limit=0, ssl=_ssl_context()),
                 cookie_jar=aiohttp.DummyCookieJar(),
                 headers={**SENT, "Authorization": f"Bearer {self.key or NO_KEY}"},
                 timeout=aiohttp.ClientTimeout(total=None),
@@ -180,7 +180,7 @@ def is_reasonable(content: bytes) -> bool:
     return len(content) <= ANSWER_BYTES and parts <= ANSWER_PARTS
 
 
-def parsed(content: bytes) -> object:
+def parse_json(content: bytes) -> object:
     """Return the JSON value of a reply.
 
     Raises:
@@ -225,5 +225,5 @@ def _below(base: URL, path: str) -> URL:
 
 
 @lru_cache
-def _trusted() -> ssl.SSLContext:
+def _ssl_context() -> ssl.SSLContext:
     return ssl.create_default_context()

@@ -29,7 +29,7 @@ from .chat_template import (
     require_values,
     tokenizer_template,
 )
-from .engine import Completion, EngineError, Request, Sampling, failed, overlong
+from .engine import Completion, EngineError, Request, Sampling, failed_completion, overlong
 from .thinking import KNOWN, PLAIN, ChatForm, ParsedAnswer, Thinking, opens_thought, parse_answer
 
 FOLDING = (
@@ -105,7 +105,7 @@ class ChatTokenizer:
         try:
             prompt = self.prompt(request.messages)
         except TemplateFaultError as error:
-            return failed(request.request_id, str(error))
+            return failed_completion(request.request_id, str(error))
         return prompt if len(prompt) < context else overlong(request, len(prompt))
 
     def whole(self, messages: tuple[Message, ...]) -> list[int]:
@@ -222,7 +222,7 @@ class ChatTokenizer:
                 run.append(token)
         return text + self.tokenizer.decode(run, skip_special_tokens=True)
 
-    def _defused(self, text: str) -> str:
+    def _defuse(self, text: str) -> str:
         """Break up names of special tokens in a text, so that it cannot forge a turn."""
         for name in self._special:
             text = text.replace(name, f"{name[0]}{WORD_JOINER}{name[1:]}")
@@ -232,7 +232,7 @@ class ChatTokenizer:
         return tuple(self._encode(messages, prompt=True))
 
     def _encode(self, messages: tuple[Message, ...], *, prompt: bool) -> list[int]:
-        turns = [Message(role=m.role, content=self._defused(m.content)) for m in messages]
+        turns = [Message(role=m.role, content=self._defuse(m.content)) for m in messages]
         text = tokenizer_template(self.tokenizer).render(turns, prompt=prompt)
         return self.tokenizer(text, add_special_tokens=False).input_ids
 
@@ -268,7 +268,9 @@ def fit_template(tokenizer: Any, form: ChatForm, folder: Path) -> Thinking | Non
     begun = opens_thought(template, tags)
     end = template.after_answer()
     if form.as_said and any(tag in own for tag in tags) and end is not None:
-        tokenizer.chat_template = AS_SAID + _followed(template.text, THEN_ENDED % _literal(end))
+        tokenizer.chat_template = AS_SAID + _append_ending(
+            template.text, THEN_ENDED % _literal(end)
+        )
     return Thinking(tags=tags, begun=begun)
 
 
@@ -294,7 +296,7 @@ def turn_ends(tokenizer: Any, folder: Path) -> tuple[int, ...]:
     return tuple(sorted(named))
 
 
-def conditioned(messages: Sequence[Message], control: str) -> tuple[Message, ...]:
+def add_control(messages: Sequence[Message], control: str) -> tuple[Message, ...]:
     """Put a control text, which names the wanted quality, before the user's last message.
 
     An empty text has no effect.
@@ -322,10 +324,10 @@ def _end_turns(tokenizer: Any, folder: Path) -> None:
     following = (template.after_answer(ASKED) or "").removeprefix(written).lstrip()
     begun = [end for end in ends if following.startswith(end)]
     end = begun[0] if begun else (tokenizer.eos_token or ends[0])
-    tokenizer.chat_template = _followed(template.text, ENDING % _literal(end))
+    tokenizer.chat_template = _append_ending(template.text, ENDING % _literal(end))
 
 
-def _followed(template: str, ending: str) -> str:
+def _append_ending(template: str, ending: str) -> str:
     # Jinja drops a line feed at a template's end; here it is not at the end any more.
     return template.removesuffix("\n") + ending
 

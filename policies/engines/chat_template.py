@@ -239,7 +239,7 @@ def require_chat(folder: Path, config: EngineConfig) -> None:
             "engine.template=alpaca (the Stanford Alpaca prompt), or a .jinja file (for the "
             "policy `--set policy.engine.template=alpaca`)"
         )
-    if devices.installed("transformers"):
+    if devices.installed_version("transformers"):
         require_values(template, config.chat_template_kwargs)
         require_turns(template)
 
@@ -275,7 +275,9 @@ def require_turns(template: ChatTemplate) -> None:
     for roles in SHAPES:
         turns = _probes(roles)
         try:
-            text = template.render(folded(turns) if folds else turns, prompt=roles[-1] == USER)
+            text = template.render(
+                fold_system_turn(turns) if folds else turns, prompt=roles[-1] == USER
+            )
         except TemplateFaultError:
             continue
         lost = next((n for n, turn in enumerate(turns) if not _holds(text, turn)), None)
@@ -291,11 +293,11 @@ def folds_system(folder: Path, config: EngineConfig) -> bool:
         EngineError: if its template cannot be read.
     """
     template = folder_template(folder, config)
-    here = devices.installed("transformers")
+    here = devices.installed_version("transformers")
     return template is not None and bool(here) and template.has_no_system()
 
 
-def folded(messages: tuple[Message, ...]) -> tuple[Message, ...]:
+def fold_system_turn(messages: tuple[Message, ...]) -> tuple[Message, ...]:
     """Return a conversation whose leading system turn is the beginning of the user's turn."""
     if [message.role for message in messages[:2]] != [SYSTEM, USER]:
         return messages

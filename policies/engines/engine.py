@@ -109,11 +109,11 @@ class Completion:
 
 def overlong(request: Request, prompt_tokens: int) -> Completion:
     """Return the completion of a prompt that does not fit the context."""
-    nothing = failed(request.request_id, None)
+    nothing = failed_completion(request.request_id, None)
     return replace(nothing, prompt_tokens=prompt_tokens, finish_reason="overlong")
 
 
-def failed(request_id: str, error: str | None) -> Completion:
+def failed_completion(request_id: str, error: str | None) -> Completion:
     """Return the completion of a request that cannot be answered."""
     return Completion(
         request_id=request_id,

@@ -23,7 +23,7 @@ from .chat import ChatTokenizer
 from .chat_template import ASKED, SAID, load_tokenizer
 from .engine import EngineError, ScoreBatch, ScoreRequest, ScoreResult, UnloadableError, take
 from .thinking import AS_RENDERED
-from .transformers_engine import TransformersModel, padded
+from .transformers_engine import TransformersModel, pad_rows
 from .vllm_engine import SAFE, VLLMModel, on_cpu
 
 Row = TypeVar("Row")
@@ -80,10 +80,10 @@ class BatchedScorer(ABC, Generic[Row]):
     def score(self, batches: Iterable[ScoreBatch]) -> Iterator[ScoreResult]:
         """Yield each batch when it is complete; a conversation that does not fit gets None."""
         source = iter(batches)
-        while gathered := self._gathered(source):
-            yield from self._scored(gathered)
+        while gathered := self._gather(source):
+            yield from self._score(gathered)
 
-    def _gathered(self, source: Iterator[ScoreBatch]) -> list[_OpenBatch[Row]]:
+    def _gather(self, source: Iterator[ScoreBatch]) -> list[_OpenBatch[Row]]:
         """Wait for a batch, and take the others that have arrived."""
         found: list[_OpenBatch[Row]] = []
         held = 0
@@ -97,7 +97,7 @@ class BatchedScorer(ABC, Generic[Row]):
                 held += sum(self.length(row) for _, row in rows)
         return found
 
-    def _scored(self, gathered: Sequence[_OpenBatch[Row]]) -> Iterator[ScoreResult]:
+    def _score(self, gathered: Sequence[_OpenBatch[Row]]) -> Iterator[ScoreResult]:
         yield from (opened.result for opened in gathered if not opened.missing)
         rows = [(opened, place, row) for opened in gathered for place, row in opened.rows]
         for group in self.passes([self.length(row) for _, _, row in rows]):
@@ -208,7 +208,7 @@ class RewardScorer(TransformersModel, BatchedScorer[Tokens]):
         import torch
 
         pad = padding({row[-1] for row in rows}, self._reader.tokenizer.pad_token_id)
-        ids, mask = padded(rows, pad)
+        ids, mask = pad_rows(rows, pad)
         # transformers reads the score at the last token that is not the configured padding.
         self._model.config.pad_token_id = pad
         with torch.inference_mode():
@@ -374,7 +374,7 @@ class OwnScorer(BatchedScorer[ScoreRequest]):
         except ConfigError as error:
             raise EngineError(f"reward.model: {error}") from error
         if len(values) != len(texts):
-            raise self._refused(f"returned {len(values)} scores for {len(texts)} texts")
+            raise self._refuse(f"returned {len(values)} scores for {len(texts)} texts")
         return [self._number(value) for value in values]
 
     def _number(self, value: object) -> float | None:
@@ -382,12 +382,12 @@ class OwnScorer(BatchedScorer[ScoreRequest]):
             return None
         # Booleans are numbers to Python, and rarely meant as such.
         if isinstance(value, bool) or not isinstance(value, int | float):
-            raise self._refused(f"returned the score {value!r:.60}")
+            raise self._refuse(f"returned the score {value!r:.60}")
         if not math.isfinite(value):
-            raise self._refused(f"returned the score {value}")
+            raise self._refuse(f"returned the score {value}")
         return float(value)
 
-    def _refused(self, what: str) -> EngineError:
+    def _refuse(self, what: str) -> EngineError:
         return EngineError(
             f"reward.model: {self._function.place} {what}: it returns one finite number for each "
             "text, or None where it has none"

@@ -108,7 +108,7 @@ def begins_inside(folder: Path, config: EngineConfig) -> bool:
         EngineError: if its chat template cannot be read, or cannot render a question.
     """
     template = folder_template(folder, config)
-    if template is None or not devices.installed("transformers"):
+    if template is None or not devices.installed_version("transformers"):
         return False
     known = KNOWN if config.think_tags is None else (config.think_tags,)
     return any(opens_thought(template, tags) for tags in known)

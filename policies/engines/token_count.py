@@ -40,7 +40,7 @@ def about(text: str) -> int:
     return math.ceil(len(text.encode()) / BYTES_A_TOKEN)
 
 
-def counted(messages: Sequence[Message], count: TokenCount = about) -> int:
+def estimate_tokens(messages: Sequence[Message], count: TokenCount = about) -> int:
     """Estimate the tokens of a conversation."""
     return sum(count(m.content) + TURN_TOKENS for m in messages)
 

@@ -68,7 +68,7 @@ def pick_device() -> "torch.device":
     return torch.device("cuda" if torch.cuda.is_available() else "cpu")
 
 
-def padded(
+def pad_rows(
     rows: Sequence[Sequence[int]], pad: int = 0, *, left: bool = False
 ) -> "tuple[torch.Tensor, torch.Tensor]":
     """Return the token ids of rows, filled up with `pad`, and their attention mask."""
@@ -205,7 +205,7 @@ class TransformersEngine(TransformersModel):
 
         active = list(group)
         biases = self._chat.biases(sampling.logit_bias)
-        ids, mask = padded([row.prompt for row in active], left=True)
+        ids, mask = pad_rows([row.prompt for row in active], left=True)
         ids, mask = ids.to(self.device), mask.to(self.device)
         positions = (mask.cumsum(-1) - 1).clamp(min=0)
         cache = DynamicCache(config=self._model.config)
@@ -243,10 +243,10 @@ class TransformersEngine(TransformersModel):
         import torch
 
         raw = logits.log_softmax(dim=-1)
-        logits = biased(logits, biases)
+        logits = add_biases(logits, biases)
         if sampling.repetition_penalty is not None:
             seen = [[*row.prompt, *row.drawn] for row in rows]
-            logits = penalised(logits, seen, sampling.repetition_penalty)
+            logits = penalise_repeats(logits, seen, sampling.repetition_penalty)
         if sampling.temperature == 0:
             chosen = logits.argmax(dim=-1)
         else:
@@ -283,7 +283,7 @@ def measure(
     return AnswerLogprob(logprob=float(logprobs.double().sum()), tokens=len(answer))
 
 
-def biased(logits: "torch.Tensor", biases: Mapping[int, float]) -> "torch.Tensor":
+def add_biases(logits: "torch.Tensor", biases: Mapping[int, float]) -> "torch.Tensor":
     """Return the logits with `biases` added, by token id, in every row."""
     import torch
 
@@ -295,7 +295,7 @@ def biased(logits: "torch.Tensor", biases: Mapping[int, float]) -> "torch.Tensor
     )
 
 
-def penalised(
+def penalise_repeats(
     logits: "torch.Tensor", seen: Sequence[Sequence[int]], penalty: float
 ) -> "torch.Tensor":
     """Return the logits, lowered for the tokens that each row has `seen`."""

@@ -20,7 +20,7 @@ def weight_files(folder: Path) -> list[Path]:
             the model's weights.
     """
     if (folder / INDEX).is_file():
-        return _sharded(folder)
+        return _shards(folder)
     found = sorted(path for path in folder.glob("*.safetensors") if path.is_file())
     if not found:
         return []
@@ -35,7 +35,7 @@ def weight_files(folder: Path) -> list[Path]:
     return found
 
 
-def _sharded(folder: Path) -> list[Path]:
+def _shards(folder: Path) -> list[Path]:
     index = folder / INDEX
     try:
         names = sorted({str(n) for n in json.loads(index.read_bytes())["weight_map"].values()})

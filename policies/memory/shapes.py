@@ -133,11 +133,11 @@ def shape_of(folder: Path) -> ModelShape:
     if not files:
         raise UnknownShapeError(f"not known until the weights are in {folder}")
     size = sum(file.stat().st_size for file in files)
-    found = configured(cast("dict[str, Any]", config))
+    found = shape_of_config(cast("dict[str, Any]", config))
     return replace(found, parameters=count, file_bytes=size)
 
 
-def configured(config: Mapping[str, Any]) -> ModelShape:
+def shape_of_config(config: Mapping[str, Any]) -> ModelShape:
     """Return the sizes in a config.json, with the parameters computed from the architecture.
 
     Llama, Qwen 2 and 3, Mistral, Gemma, GLM, OLMo and others of their build, and GPT-NeoX: a layer

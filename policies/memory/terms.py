@@ -70,7 +70,7 @@ class Term:
     most_bytes: int
 
 
-def fixed(name: str, size: float) -> Term:
+def fixed_term(name: str, size: float) -> Term:
     """Return a term that does not depend on the texts."""
     return Term(name=name, least_bytes=round(size), most_bytes=round(size))
 
@@ -80,7 +80,7 @@ def at_most(name: str, size: float) -> Term:
     return Term(name=name, least_bytes=0, most_bytes=round(size))
 
 
-def summed(name: str, terms: Sequence[Term]) -> Term:
+def sum_terms(name: str, terms: Sequence[Term]) -> Term:
     """Return one term for the sum of several."""
     least = sum(term.least_bytes for term in terms)
     return Term(name=name, least_bytes=least, most_bytes=sum(term.most_bytes for term in terms))
@@ -88,7 +88,7 @@ def summed(name: str, terms: Sequence[Term]) -> Term:
 
 def runtime(*, on_gpu: bool) -> Term:
     """Return the needs of a process without a model."""
-    return fixed("CUDA", CUDA_BYTES) if on_gpu else fixed("process", PROCESS_BYTES)
+    return fixed_term("CUDA", CUDA_BYTES) if on_gpu else fixed_term("process", PROCESS_BYTES)
 
 
 # Passes
@@ -114,11 +114,11 @@ HALF = Precision(wide=BFLOAT16, narrow=BFLOAT16)
 
 def adapter_parameters(shape: ModelShape, lora: LoRAConfig) -> int:
     """Return the numbers in a model's adapters: r x (inward + outward) for each adapted matrix."""
-    ends = sum(inward + outward for inward, outward in _adapted(shape, lora))
+    ends = sum(inward + outward for inward, outward in _adapted_matrices(shape, lora))
     return shape.layers * lora.r * ends
 
 
-def _adapted(shape: ModelShape, lora: LoRAConfig) -> list[tuple[int, int]]:
+def _adapted_matrices(shape: ModelShape, lora: LoRAConfig) -> list[tuple[int, int]]:
     """Return both widths of each adapted matrix of a layer; an unknown name is the largest."""
     hidden, inner = shape.hidden, shape.inner
     matrices = {
@@ -172,7 +172,7 @@ def _kept_bytes(shape: ModelShape, precision: Precision, fit: TrainingFit, lengt
     head, others the mask. The MLP keeps gate, its activation, up and product. An adapter keeps the
     values between its two matrices, and with dropout a mask, of a byte a number on a GPU.
     """
-    narrow, adapted = precision.narrow, _adapted(shape, fit.lora)
+    narrow, adapted = precision.narrow, _adapted_matrices(shape, fit.lora)
     scaled = FLOAT32 if shape.float_norms else precision.wide
     normed = shape.norms * shape.hidden
     if shape.normed_heads:
@@ -294,10 +294,10 @@ def vllm_terms(shape: ModelShape, inference: Inference, card_bytes: int) -> list
     logits = requests * shape.vocabulary * FLOAT32 * SAMPLER_COPIES
     passing = forward_bytes(shape, HALF, rows=1, length=tokens, masked=False)
     return [
-        fixed("weights", inference.weights(shape)),
-        fixed(KV_CACHE, inference.cache(shape, inference.context, ahead=tokens)),
+        fixed_term("weights", inference.weights(shape)),
+        fixed_term(KV_CACHE, inference.cache(shape, inference.context, ahead=tokens)),
         at_most("activations", logits + passing / inference.tensor_parallel),
-        fixed("CUDA", CUDA_BYTES),
+        fixed_term("CUDA", CUDA_BYTES),
         at_most("CUDA graphs", 0 if inference.eager else GRAPHS_BYTES),
     ]
 
@@ -318,10 +318,10 @@ def transformers_terms(
     precision = HALF if inference.weight_bytes <= BFLOAT16 else FULL
     passing = forward_bytes(shape, precision, rows=rows, length=max(1, inference.context - answer))
     return [
-        fixed("weights", inference.weights(shape)),
+        fixed_term("weights", inference.weights(shape)),
         Term(name=KV_CACHE, least_bytes=least, most_bytes=most),
         at_most("activations", passing),
-        fixed("logits", rows * shape.vocabulary * DRAWN_BYTES),
+        fixed_term("logits", rows * shape.vocabulary * DRAWN_BYTES),
         runtime(on_gpu=on_gpu),
     ]
 
@@ -332,7 +332,7 @@ def scorer_terms(
     """Return the needs of a model of `number` bytes a weight to read `rows` texts at once."""
     precision = HALF if number <= BFLOAT16 else FULL
     return [
-        fixed("weights", shape.parameters * number),
+        fixed_term("weights", shape.parameters * number),
         at_most("activations", forward_bytes(shape, precision, rows=rows, length=length) + logits),
         runtime(on_gpu=on_gpu),
     ]
@@ -424,7 +424,7 @@ def state_terms(shape: ModelShape, work: Workload, *, others: int = 0) -> list[T
         "optimizer": moments * part,
         "DDP buckets": number * trained if copied else 0,
     }
-    return [fixed(name, size) for name, size in sizes.items() if size]
+    return [fixed_term(name, size) for name, size in sizes.items() if size]
 
 
 def _loaded_bytes(shape: ModelShape, work: Workload) -> int:
@@ -458,9 +458,9 @@ def training_terms(
     least, most = _peak_bytes(shape, work, states)
     return [
         *states,
-        fixed("reference", _reference_bytes(shape, work, states)),
-        fixed("gathered weights", gathered),
-        fixed("reward model", work.reward_number * reward.parameters if reward else 0),
+        fixed_term("reference", _reference_bytes(shape, work, states)),
+        fixed_term("gathered weights", gathered),
+        fixed_term("reward model", work.reward_number * reward.parameters if reward else 0),
         Term(name="activations", least_bytes=least, most_bytes=most),
         runtime(on_gpu=work.on_gpu),
     ]

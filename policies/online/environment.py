@@ -24,11 +24,11 @@ from ...configs.engines import EngineConfig
 from ...configs.group_methods import OnlineSettings
 from ...stores.durable import write_file
 from ...stores.records import Candidate, Message, Reward
-from ..engines.chat import conditioned
+from ..engines.chat import add_control
 from ..engines.chat_template import TemplateFaultError
 from ..engines.engine import Completion, EngineError, ScoreBatch, ScoreRequest
 from ..engines.scorers import OwnScorer, RewardScorer
-from ..trainers.faults import halted
+from ..trainers.faults import halted_error
 from ..trainers.job import OnlineJob, RewardSource, TrainingError, TrainJob
 from ..trainers.launch import engine_in_trainer, is_shared
 from ..trainers.rows import chat_of
@@ -42,7 +42,7 @@ from ..trainers.step_files import (
     RolloutDraw,
     ask_parent,
     candidate_row,
-    drawn,
+    draws_of_step,
     places_asked,
     planned_steps,
     read_prompts,
@@ -239,18 +239,18 @@ class Environment:
                 while its parent judged the answers.
         """
         first = self.ranks.is_first
-        found = self.ranks.broadcast(self._sampled(step, clock, control, banned) if first else None)
+        found = self.ranks.broadcast(self._sample(step, clock, control, banned) if first else None)
         if found is None:
-            raise halted(self.job)
+            raise halted_error(self.job)
         return found
 
-    def _sampled(
+    def _sample(
         self, step: int, clock: Clock, control: str, banned: Sequence[int]
     ) -> list[ScoredRollout] | None:
         sampler = self._sampler
         assert sampler is not None  # noqa: S101 -- after `refresh`, in the first process
         places = places_asked(len(self.asked), self.job.seed, step=step, settings=self.settings)
-        rollouts = drawn(self.online, step, [self.asked[place] for place in places])
+        rollouts = draws_of_step(self.online, step, [self.asked[place] for place in places])
         with clock.spent_on("generation"):
             asked = [behind(rollout, control) for rollout in rollouts]
             completions = sampler.draw(asked, self.online.sampling, banned=banned)
@@ -352,7 +352,7 @@ def weighted_sum(
 
 def behind(rollout: RolloutDraw, control: str) -> RolloutDraw:
     """Return a rollout whose prompt begins with a control text."""
-    messages = conditioned(rollout.asked.messages, control)
+    messages = add_control(rollout.asked.messages, control)
     return replace(rollout, asked=replace(rollout.asked, messages=messages))
 
 

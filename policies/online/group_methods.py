@@ -23,12 +23,12 @@ from ...configs.group_methods import (
 )
 from ...stores.keys import row_id
 from ...stores.records import Message, Pair
-from ..trainers.sequences import Pass, answer_logits, chosen_logprobs, picked
+from ..trainers.sequences import Pass, answer_logits, chosen_logprobs, pick
 from ..trainers.step_files import StepRows
 from . import numerics
 from .environment import ScoredRollout
 from .online_trainer import Lesson, Lessons, Measurements, OnlineTrainer, reward_metrics
-from .truncation_penalty import ruled
+from .truncation_penalty import apply_rule
 
 RULE = "best_worst"
 """The rule by which online DPO makes a pair of a group."""
@@ -98,7 +98,7 @@ class GroupTrainer(OnlineTrainer[GroupLessons]):
         """
         s, every = self.settings, [r for r in measured.drawn if r.trainable]
         ended, penalty = [r.ended for r in every], s.missing_eos_penalty
-        rewards = ruled([r.known_score for r in every], ended, s.missing_eos, penalty)
+        rewards = apply_rule([r.known_score for r in every], ended, s.missing_eos, penalty)
         reward_of = {r.drawn.candidate_id: reward for r, reward in zip(every, rewards, strict=True)}
         number = count()
         answers = AnswerGroups(
@@ -131,7 +131,7 @@ class GroupTrainer(OnlineTrainer[GroupLessons]):
         with self.accelerator.autocast():
             logits = answer_logits(policy, work)
         logprobs = chosen_logprobs(logits, work.answers, self.temperature)
-        mask = picked(learned.measured.mask, work)
+        mask = pick(learned.measured.mask, work)
         return self.group_loss(logprobs * mask, work, batch, learned)
 
 
@@ -164,7 +164,7 @@ class GRPOTrainer(GroupTrainer):
     ) -> tuple[Tensor, ...]:
         """Return the terms of Eq. 3, negated: the clipped surrogate, and beta times k3 (Eq. 4)."""
         s, measured = self.settings, learned.measured
-        mask, old = picked(measured.mask, work), picked(measured.logprobs, work)
+        mask, old = pick(measured.mask, work), pick(measured.logprobs, work)
         advantage = learned.advantages[work.rows, None]
         high = s.clip if s.clip_high is None else s.clip_high
         tokens = self.positions(batch, learned.answers)
@@ -173,7 +173,7 @@ class GRPOTrainer(GroupTrainer):
             mask, s.loss, answers=len(batch), tokens=tokens, longest=longest
         )
         surrogate = numerics.policy_losses(logprobs, old, advantage, s.clip, high)
-        kl = numerics.kl_estimate(logprobs, picked(measured.reference, work), "k3")
+        kl = numerics.kl_estimate(logprobs, pick(measured.reference, work), "k3")
         policy, held = (surrogate * weights).sum(), s.kl_coef * (kl * weights).sum()
         cut = numerics.cut_share((logprobs - old).exp(), advantage, s.clip, high)
         by_token = mask / tokens
@@ -206,7 +206,7 @@ class RLOOTrainer(GroupTrainer):
     ) -> tuple[Tensor, ...]:
         """Return the mean over answers of the clipped surrogate of their whole probabilities."""
         clip, answers = self.settings.clip, len(batch)
-        old = picked(learned.measured.logprobs, work)
+        old = pick(learned.measured.logprobs, work)
         whole, before = logprobs.sum(dim=1), old.sum(dim=1)
         advantage = learned.advantages[work.rows]
         losses = numerics.policy_losses(whole, before, advantage, clip)
@@ -253,7 +253,7 @@ class OnlineDPOTrainer(GroupTrainer):
         pairs = [lesson for lesson in batch if lesson[0] in row_of]
         rows = torch.tensor([row_of[lesson[side]] for side in (0, 1) for lesson in pairs])
         whole = logprobs.sum(dim=1)[rows]
-        reference = picked(learned.measured.reference, work).sum(dim=1)[rows]
+        reference = pick(learned.measured.reference, work).sum(dim=1)[rows]
         chosen, rejected = numerics.dpo_margins(whole, reference, self.settings.beta)
         parts = (
             numerics.dpo_losses(chosen, rejected),

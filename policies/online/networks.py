@@ -24,7 +24,7 @@ from ..trainers.adapters import computing_type, published_type
 from ..trainers.bfloat16 import join_weights, split_weights
 from ..trainers.job import TrainingError, TrainJob
 from ..trainers.sequences import Pass
-from ..trainers.trained_model import untied
+from ..trainers.trained_model import drop_tied
 from ..trainers.training_fit import master_of
 from ..trainers.trl_trainer import load_model, load_trained, trained_loading
 from .ranks import Ranks
@@ -154,7 +154,7 @@ class SeparateNetworks(Networks):
     def save(self, folder: Path) -> None:
         """Save the policy, with the bits that the optimizer keeps of it."""
         if self.is_sharded:
-            own = gathered(self._policy, self._policy.state_dict(), lambda _, value: value)
+            own = gather(self._policy, self._policy.state_dict(), lambda _, value: value)
             if own:
                 self._policy.save_pretrained(folder, state_dict=own)
             return
@@ -190,12 +190,12 @@ def agreement(job: TrainJob, device: torch.device) -> float:
 def in_main_memory(
     model: Any, state: dict[str, Tensor], made: Callable[[str, Tensor], Tensor]
 ) -> dict[str, Tensor]:
-    """Return the result of `gathered`, under the names in the model's files."""
-    found = gathered(model, state, made)
+    """Return the result of `gather`, under the names in the model's files."""
+    found = gather(model, state, made)
     return revert_weight_conversion(model, found) if found else found
 
 
-def gathered(
+def gather(
     model: Any, state: dict[str, Tensor], made: Callable[[str, Tensor], Tensor]
 ) -> dict[str, Tensor]:
     """Return the results of `made` for a model's weights, in the first process.
@@ -204,7 +204,7 @@ def gathered(
     for a second model. The other processes of a sharded model get an empty result.
     """
     found, is_first = dict[str, Tensor](), Ranks().is_first
-    for name, value in untied(model, state).items():
+    for name, value in drop_tied(model, state).items():
         part: Any = value
         whole = part.full_tensor() if isinstance(part, DTensor) else part
         if is_first:

@@ -24,7 +24,7 @@ from torch.optim.lr_scheduler import LambdaLR
 from ...configs.group_methods import OnlineSettings
 from ...stores.keys import derive_seed
 from ...stores.records import Rollout
-from ..trainers.base_trainer import warmed
+from ..trainers.base_trainer import warm_up
 from ..trainers.bfloat16 import RemainderAdamW
 from ..trainers.job import MEASURED_TOGETHER, TrainingError, TrainJob
 from ..trainers.next_token import METRIC, NextTokenLoss
@@ -34,7 +34,7 @@ from ..trainers.sequences import (
     answer_logits,
     answer_mask,
     chosen_logprobs,
-    padded,
+    pad_rollouts,
     passes,
     spread,
 )
@@ -274,7 +274,7 @@ class OnlineTrainer(ABC, Generic[Learned]):
         size = MEASURED_TOGETHER * self.settings.micro_batch_size
         every = passes(spoken, range(len(spoken)), size, self.device)
         for work, counts in self.ranks.share(every):
-            other = work if plain == spoken else padded(plain, work.rows, self.device)
+            other = work if plain == spoken else pad_rollouts(plain, work.rows, self.device)
             for name, values in self.measured(work, other).items():
                 spread(values * counts, found[name], work)
         self.ranks.sum(*found.values())
@@ -376,7 +376,7 @@ class OnlineTrainer(ABC, Generic[Learned]):
         ordered, size = sorted(batch, key=length), self.settings.micro_batch_size
         parts = (ordered[first : first + size] for first in range(0, len(ordered), size))
         rows = ([place for lesson in part for place in lesson] for part in parts)
-        return [padded(answers, each, self.device) for each in rows]
+        return [pad_rollouts(answers, each, self.device) for each in rows]
 
     def positions(self, batch: Sequence[Lesson], answers: Sequence[Spoken]) -> float:
         """Return how many positions of a batch's answers count."""
@@ -488,4 +488,4 @@ def make_schedule(
         falling = max(0.0, (last - done) / max(1, last - warmup))
         return falling if settings.scheduler == "linear" else 1.0
 
-    return LambdaLR(optimizer, warmed(warmup, later))
+    return LambdaLR(optimizer, warm_up(warmup, later))

@@ -35,7 +35,7 @@ from ...stores.failpoints import reach
 from ..trainers.adapters import computing_type
 from ..trainers.checkpoints import PREFIX, checkpoint_step, keep, newest_whole
 from ..trainers.checks import parameters
-from ..trainers.faults import halted
+from ..trainers.faults import halted_error
 from ..trainers.job import TrainingError, TrainJob
 from ..trainers.shm_weights import memory_folder
 from ..trainers.step_files import write_step
@@ -104,7 +104,7 @@ def train_online(job: TrainJob, identity: str) -> Trained:
     accelerator = make_accelerator(job)
     ranks = Ranks()
     job = ranks.broadcast(with_tokens(job) if ranks.is_first else None)
-    with opened(job, ranks) as environment:
+    with open_environment(job, ranks) as environment:
         steps = environment.steps
         trainer = TRAINERS[job.method](
             job,
@@ -150,7 +150,7 @@ def make_accelerator(job: TrainJob) -> Accelerator:
 
 
 @contextmanager
-def opened(job: TrainJob, ranks: Ranks) -> Generator[Environment]:
+def open_environment(job: TrainJob, ranks: Ranks) -> Generator[Environment]:
     """Open the job's environment, and the folder of the weights that it samples from."""
     online, settings = job.online, job.settings
     if online is None or not isinstance(settings, OnlineSettings):
@@ -223,13 +223,13 @@ class OnlineTraining:
                 if fault.kind != "halted" or not history:
                     raise
                 self.save_checkpoint()
-                raise halted(self.job) from fault
+                raise halted_error(self.job) from fault
             turn = ranks.broadcast(pace.turn() if ranks.is_first else None)
             if len(history) < self.steps and turn != "go on":
                 self.save_checkpoint()
                 pace.saved()
                 if turn == "end":
-                    raise halted(self.job)
+                    raise halted_error(self.job)
 
     def make_step(self) -> None:
         """Make the next step, write its rows, then report it.

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from ...configs.methods import PPOTraining
-from ..trainers.sequences import Pass, answer_logits, chosen_logprobs, picked
+from ..trainers.sequences import Pass, answer_logits, chosen_logprobs, pick
 from . import numerics
 from .environment import ScoredRollout
 from .networks import ValueModel
@@ -24,7 +24,7 @@ from .online_trainer import (
     OnlineTrainer,
     reward_metrics,
 )
-from .truncation_penalty import ruled
+from .truncation_penalty import apply_rule
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -119,11 +119,11 @@ class PPOTrainer(OnlineTrainer[PPOLessons]):
     ) -> tuple[Tensor, ...]:
         """Return the loss, policy loss, KL to the policy before, clipping and entropy."""
         s, measured = self.settings, learned.measured
-        mask, share = picked(measured.mask, work), self.share(work, batch, learned)
+        mask, share = pick(measured.mask, work), self.share(work, batch, learned)
         with self.accelerator.autocast():
             logits = answer_logits(policy, work)
         logprobs = chosen_logprobs(logits, work.answers, self.temperature) * mask
-        old, advantage = picked(measured.logprobs, work), picked(learned.advantages, work)
+        old, advantage = pick(measured.logprobs, work), pick(learned.advantages, work)
         losses = numerics.policy_losses(logprobs, old, advantage, s.clip)
         clipped = ((logprobs - old).exp() - 1).abs() > s.clip
         if s.entropy_coef:
@@ -146,14 +146,14 @@ class PPOTrainer(OnlineTrainer[PPOLessons]):
         share, clip = self.share(work, batch, learned), self.settings.value_clip
         with self.accelerator.autocast():
             values = model(work)
-        old, returns = picked(learned.values, work), picked(learned.returns, work)
+        old, returns = pick(learned.values, work), pick(learned.returns, work)
         losses = numerics.value_losses(values, old, returns, clip)
         clipped = ((values - old).abs() > clip).float()
         return (losses * share).sum(), (clipped * share).sum()
 
     def share(self, work: Pass, batch: Sequence[Lesson], learned: PPOLessons) -> Tensor:
         """Return the weight of each of a pass's positions in its batch's means, (b, W)."""
-        return picked(learned.measured.mask, work) / self.positions(batch, learned.answers)
+        return pick(learned.measured.mask, work) / self.positions(batch, learned.answers)
 
 
 def rewards_of(
@@ -167,13 +167,13 @@ def rewards_of(
     rule, penalty = settings.missing_eos, settings.missing_eos_penalty
     ended = [r.ended for r in rollouts]
     by_score = "none" if rule == "below" else rule
-    rewards = ruled([r.known_score for r in rollouts], ended, by_score, penalty)
+    rewards = apply_rule([r.known_score for r in rollouts], ended, by_score, penalty)
     baseline = None
     if settings.reference_reward:
         references = [r.reference for r in rollouts]
         whole = [r.ended for r in references]
-        baseline = ruled([r.score for r in references], whole, by_score, penalty)
+        baseline = apply_rule([r.score for r in references], whole, by_score, penalty)
         rewards = [reward - other for reward, other in zip(rewards, baseline, strict=True)]
     if rule == "below":
-        rewards = ruled(rewards, ended, rule, penalty)
+        rewards = apply_rule(rewards, ended, rule, penalty)
     return rewards, baseline

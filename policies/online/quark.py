@@ -18,10 +18,10 @@ from torch import Tensor
 from ...configs.methods import QuarkTraining
 from ...stores.durable import TEMPORARY, make_folder, publish_folder, remove
 from ...stores.keys import derive_seed
-from ..engines.chat import conditioned
+from ..engines.chat import add_control
 from ..engines.chat_template import load_tokenizer
 from ..trainers.job import TrainingError, TrainJob
-from ..trainers.sequences import Pass, Spoken, answer_logits, padded
+from ..trainers.sequences import Pass, Spoken, answer_logits, pad_rollouts
 from ..trainers.trained_model import copy_tokenizer
 from ..trainers.training_fit import master_of
 from ..trainers.trl_trainer import load_model
@@ -30,7 +30,7 @@ from .networks import Networks
 from .numerics import quark_terms
 from .online_trainer import Lesson, Lessons, Measurements, OnlineTrainer, reward_metrics
 from .quantiles import Pool, Sample, quantile_token, quantiles_of
-from .truncation_penalty import ruled
+from .truncation_penalty import apply_rule
 
 EXTENDED = "extended"
 """The folder, within the work folder, of the model with the added tokens."""
@@ -96,7 +96,7 @@ class QuarkTrainer(OnlineTrainer[QuarkLessons]):
         """Return the samples to learn, by their quantiles in the pool."""
         s, rollouts = self.settings, measured.rollouts
         samples = self.pool.after(measured.number, [sample_of(r) for r in rollouts])
-        scores = ruled([x.score for x in samples], [x.ended for x in samples], "below")
+        scores = apply_rule([x.score for x in samples], [x.ended for x in samples], "below")
         quantiles = quantiles_of(scores, s.quantiles)
         best = s.train_on == "best"
         kept = [
@@ -131,7 +131,7 @@ class QuarkTrainer(OnlineTrainer[QuarkLessons]):
     ) -> tuple[Tensor, ...]:
         """Return a pass's part of a batch's loss and of its terms."""
         s, temperature = self.settings, self.temperature
-        plain = padded(learned.plain, work.rows, self.device)
+        plain = pad_rollouts(learned.plain, work.rows, self.device)
         with self.accelerator.autocast():
             with torch.no_grad(), self.networks.reference() as reference:
                 other = answer_logits(reference, plain)
@@ -148,7 +148,7 @@ class QuarkTrainer(OnlineTrainer[QuarkLessons]):
 
     def spoken(self, sample: Sample, control: str) -> Spoken:
         """Return a sample after a control text."""
-        messages = conditioned(self.messages[sample.prompt_id], control)
+        messages = add_control(self.messages[sample.prompt_id], control)
         return Spoken(prompt=self.environment.chat.prompt(messages), answer=sample.answer)
 
 

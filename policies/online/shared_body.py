@@ -54,7 +54,7 @@ class SharedBody(Networks):
     @contextmanager
     def policy(self) -> Generator[Any]:
         """Yield the body as the policy."""
-        with self._adapted(POLICY):
+        with self._use_adapter(POLICY):
             yield self._body
 
     @contextmanager
@@ -69,11 +69,11 @@ class SharedBody(Networks):
     @contextmanager
     def value(self) -> Generator[ValueModel]:
         """Yield the value model, with the body as its backbone."""
-        with self._adapted(VALUE):
+        with self._use_adapter(VALUE):
             yield self._value
 
     @contextmanager
-    def _adapted(self, name: str) -> Generator[None]:
+    def _use_adapter(self, name: str) -> Generator[None]:
         before: Any = self._model.active_adapter
         self._model.set_adapter(name)
         try:
@@ -102,7 +102,7 @@ class SharedBody(Networks):
                 return value.to(kind)
             # The change is smaller than half a step of 16 bits: to nearest would undo it.
             seed = derive_seed(self._job.seed, "rollout", name)
-            return rounded_at_random(merged(layer, POLICY), kind, seed)
+            return rounded_at_random(merge_adapter(layer, POLICY), kind, seed)
 
         return in_main_memory(self._body, plain, whole)
 
@@ -153,7 +153,7 @@ def own_weights(body: nn.Module) -> Iterator[tuple[str, Tensor]]:
             yield name, value
 
 
-def merged(layer: Any, adapter: str) -> Tensor:
+def merge_adapter(layer: Any, adapter: str) -> Tensor:
     """Return W + s·BA of a layer, summed in float32."""
     base = dequantize_module_weight(layer.get_base_layer())
     return base.detach().float() + layer.get_delta_weight(adapter).detach().float()

@@ -16,7 +16,7 @@ MARGIN = 1.0
 """The default distance of cut answers below the others, in standard deviations."""
 
 
-def ruled(
+def apply_rule(
     rewards: Sequence[float], ended: Sequence[bool], rule: MissingEnd, penalty: float = MARGIN
 ) -> list[float]:
     """Return the rewards of answers after the rule for truncated ones.

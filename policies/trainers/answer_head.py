@@ -57,7 +57,10 @@ class AnswerHead:
         def scored(part: Tensor, target: Tensor) -> tuple[Tensor, ...]:
             z = scale * part.float()
             z = (z if softcap is None else softcap * torch.tanh(z / softcap)) / temperature
-            return (-cross_entropy(z, target, reduction="none"), *measured(z.detach(), target))
+            return (
+                -cross_entropy(z, target, reduction="none"),
+                *measure_logits(z.detach(), target),
+            )
 
         parts = zip(logits.split(PIECE), targets.split(PIECE), strict=True)
         found: Any = [checkpoint(scored, *part, use_reentrant=False) for part in parts]
@@ -66,7 +69,7 @@ class AnswerHead:
         return tuple(c if n in outputs else None for n, c in zip(names, columns, strict=True))
 
 
-def measured(logits: Tensor, targets: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+def measure_logits(logits: Tensor, targets: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """Return entropy, log of the sum of squared probabilities, mean logit, and the top-1 flag."""
     logprobs = logits.log_softmax(-1)
     entropy = -(logprobs.exp() * logprobs).sum(-1)

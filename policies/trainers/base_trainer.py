@@ -34,7 +34,7 @@ Share = Callable[[int], float]
 """The learning rate after a number of steps, as a share of its peak."""
 
 
-def warmed(warmup: int, later: Share) -> Share:
+def warm_up(warmup: int, later: Share) -> Share:
     """Return a learning rate that rises over `warmup` steps, then is `later`'s."""
     return lambda done: (done + 1) / (warmup + 1) if done < warmup else later(done)
 
@@ -111,13 +111,13 @@ class BaseTrainer(Trainer):
     def create_scheduler(
         self, num_training_steps: int, optimizer: Optimizer | None = None
     ) -> LRScheduler:
-        """Make the schedule of the arguments, with the warm-up of `warmed`."""
+        """Make the schedule of the arguments, with the warm-up of `warm_up`."""
         if self.lr_scheduler is not None:
             return self.lr_scheduler
         usual = super().create_scheduler(num_training_steps, optimizer)
         warmup = self.args.get_warmup_steps(num_training_steps)
         if warmup and isinstance(usual, LambdaLR):
-            self.lr_scheduler = LambdaLR(usual.optimizer, warmed(warmup, usual.lr_lambdas[0]))
+            self.lr_scheduler = LambdaLR(usual.optimizer, warm_up(warmup, usual.lr_lambdas[0]))
         return self.lr_scheduler
 
     def _get_train_sampler(self, train_dataset: Any = None) -> Any:

@@ -27,7 +27,7 @@ from ..engines.weight_files import weight_files
 from .checkpoints import KEPT
 from .job import SETTINGS, Settings, TrainingError, TrainJob
 from .launch import nodes_environment, on_nodes, processes_of, training_gpus
-from .process import ENDING_S, STARTING_S, ended, start
+from .process import ENDING_S, STARTING_S, kill_on_exit, start
 from .step_files import planned_steps
 from .step_policies import published_steps
 from .training_fit import TrainingFit
@@ -130,7 +130,7 @@ def require_nodes(training: TrainingConfig, folder: Path) -> None:
         argv = on_nodes(training.launcher, training.nodes, ["ls", "-d", made])
         environment = nodes_environment(training.launcher)
         child = start(argv, environment, out.file)
-        with ended(child, retry_timeout_s=ENDING_S):
+        with kill_on_exit(child, retry_timeout_s=ENDING_S):
             try:
                 code = child.wait(STARTING_S)
             except subprocess.TimeoutExpired:

@@ -62,7 +62,7 @@ def read_fault(
     return TrainingError("failed", message)
 
 
-def halted(job: TrainJob) -> TrainingError:
+def halted_error(job: TrainJob) -> TrainingError:
     """Return the end of a training after a request, with the step from which it will go on."""
     return TrainingError("halted", f"training was interrupted {place(job)}; {continuation(job)}")
 

@@ -85,7 +85,7 @@ def accuracy(pairs: Sequence[RankedPair]) -> float | None:
     return fmean(1.0 if p.margin > 0 else 0.5 * (p.margin == 0) for p in pairs)
 
 
-def measured(pairs: Sequence[RankedPair], width: int) -> Mapping[str, float]:
+def measure_bias(pairs: Sequence[RankedPair], width: int) -> Mapping[str, float]:
     """Return metrics of pairs: the accuracy, also on neutral ones, and the correlations.
 
     Neutral pairs have answers of about equal length. `length_correlation` is over all pairs

@@ -19,7 +19,7 @@ from ...stores.records import Message
 from ..engines.chat import ChatTokenizer
 from .job import SupervisedSet, TrainingError, TrainJob
 from .sequences import Spoken, answer_logits, chosen_logprobs, passes
-from .step_files import visited
+from .step_files import prompts_of_step
 
 logger = logging.getLogger(__name__)
 
@@ -56,7 +56,7 @@ class NextTokenLoss:
 
     def batch(self, update: int) -> list[Spoken]:
         """Return the demonstrations of an optimizer step; `update` counts from 1."""
-        rows = visited(len(self._spoken), self._seed, step=update, rollouts=self._size)
+        rows = prompts_of_step(len(self._spoken), self._seed, step=update, rollouts=self._size)
         return [self._spoken[row] for row in rows]
 
     def add_gradients(self, model: torch.nn.Module, update: int) -> Tensor:

@@ -148,7 +148,7 @@ def desirable_weight(s: KTOTraining, labels: Sequence[bool]) -> float:
     return s.undesirable_weight * failures / successes
 
 
-def mismatched(job: TrainJob, data: Dataset) -> Dataset:
+def mismatch_rows(job: TrainJob, data: Dataset) -> Dataset:
     """Return the rows in the order in which KTO trains on them."""
     order = mismatched_order(data[ASKED], job.settings.micro_batch_size, job.seed)
     return data.select(order).remove_columns(ASKED)

@@ -18,7 +18,7 @@ from time import monotonic, sleep
 from typing import IO
 
 from . import launch
-from .faults import halted, place
+from .faults import halted_error, place
 from .job import TrainingError, TrainJob
 from .shm_weights import discard_abandoned
 from .work_folder import (
@@ -71,7 +71,7 @@ def run_worker(job: TrainJob, watch: Watch) -> tuple[int, bool]:
     offset = steps.stat().st_size if steps.exists() else 0
     last_sign, silent_s = None, 0.0
     began = ending = False
-    with launched(job, watch) as child:
+    with start_child(job, watch) as child:
         while True:
             code = child.poll()
             lines, offset = new_lines(steps, offset)
@@ -85,10 +85,10 @@ def run_worker(job: TrainJob, watch: Watch) -> tuple[int, bool]:
                 return code, began
             if not ending and watch.is_to_end():
                 if not began:
-                    raise halted(job)
+                    raise halted_error(job)
                 write_orders(job.output, Orders(end=True))
                 ending = True
-            sign = offset, _modified(job.folder(PULSE))
+            sign = offset, _modified_ns(job.folder(PULSE))
             # Polls are counted, not the clock: time that this process was suspended does not count.
             silent_s = silent_s + POLL_S if sign == last_sign else 0.0
             last_sign = sign
@@ -101,7 +101,7 @@ def run_worker(job: TrainJob, watch: Watch) -> tuple[int, bool]:
             sleep(POLL_S)
 
 
-def _modified(path: Path) -> int:
+def _modified_ns(path: Path) -> int:
     """Return when a file was last touched, in nanoseconds; 0 if it does not exist."""
     try:
         return path.stat().st_mtime_ns
@@ -110,7 +110,7 @@ def _modified(path: Path) -> int:
 
 
 @contextmanager
-def launched(job: TrainJob, watch: Watch) -> Generator[subprocess.Popen[bytes]]:
+def start_child(job: TrainJob, watch: Watch) -> Generator[subprocess.Popen[bytes]]:
     """Start the child; kill it and all its processes on exit."""
     argv, environment = launch.argv(job), launch.environment(job)
     child = None
@@ -119,7 +119,7 @@ def launched(job: TrainJob, watch: Watch) -> Generator[subprocess.Popen[bytes]]:
     if child is None:
         with watch.log.open("ab") as out:
             child = start(argv, environment, out)
-    with ended(child, retry_timeout_s=0.0 if job.fit.launcher == "local" else ENDING_S):
+    with kill_on_exit(child, retry_timeout_s=0.0 if job.fit.launcher == "local" else ENDING_S):
         yield child
 
 
@@ -139,7 +139,9 @@ def start(
 
 
 @contextmanager
-def ended(child: subprocess.Popen[bytes], *, retry_timeout_s: float = 0.0) -> Generator[None]:
+def kill_on_exit(
+    child: subprocess.Popen[bytes], *, retry_timeout_s: float = 0.0
+) -> Generator[None]:
     """Kill a child's whole session on exit.
 
     A command with processes on other machines first gets `retry_timeout_s` to end them, and as long

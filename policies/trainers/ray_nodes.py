@@ -74,13 +74,13 @@ def main(arguments: Sequence[str]) -> int:
         signal.signal(number, lambda *_: sys.exit(1))
     threading.Thread(target=_interrupt_at_end_of_input, daemon=True).start()
     try:
-        return _run(_placed(int(nodes), int(gpus)), command)
+        return _run(_place_actors(int(nodes), int(gpus)), command)
     except ConfigError as error:
         print(f"{REFUSED}{str(error).removeprefix('place: ray: ')}", flush=True)  # noqa: T201
         return 2
 
 
-def _placed(nodes: int, gpus: int) -> list[Any]:
+def _place_actors(nodes: int, gpus: int) -> list[Any]:
     """Return an actor on each of `nodes` machines, with `gpus` GPUs each if the cluster has any.
 
     Raises:

@@ -44,8 +44,8 @@ from .adapters import peft_config
 from .base_trainer import BaseTrainer
 from .bfloat16 import split_weights
 from .job import TrainingError, TrainJob
-from .length_bias import RankedPair, measured
-from .trl_trainer import Pulse, common_arguments, fitted, refuse_world, trained_loading
+from .length_bias import RankedPair, measure_bias
+from .trl_trainer import Pulse, common_arguments, fit_trainer, refuse_world, trained_loading
 from .work_folder import PULSE, StepNumbers
 
 logger = logging.getLogger(__name__)
@@ -64,7 +64,7 @@ def make_reward_trainer(job: TrainJob, tokenizer: PreTrainedTokenizerBase) -> Tr
     """Build TRL's trainer of a reward model."""
     args = RewardArguments(**(common_arguments(job) | _floor(job)))
     refuse_world(job, args.world_size)
-    rows = encoded(job, parted_pairs(job)[0], ChatTokenizer(tokenizer, job.model, AS_RENDERED))
+    rows = encode_pairs(job, parted_pairs(job)[0], ChatTokenizer(tokenizer, job.model, AS_RENDERED))
     endings = {row[f"{side}_ids"][-1] for row in rows for side in SIDES}
     own: Any = tokenizer.pad_token_id
     # The tokenizer's padding may be the end token, which the head would then skip. It is set on the
@@ -78,7 +78,7 @@ def make_reward_trainer(job: TrainJob, tokenizer: PreTrainedTokenizerBase) -> Tr
         processing_class=tokenizer,
         peft_config=peft_config(job.fit, "SEQ_CLS"),
     )
-    return fitted(job, trainer)
+    return fit_trainer(job, trainer)
 
 
 class ScoreTrainer(BaseTrainer, RewardTrainer):
@@ -146,7 +146,7 @@ def parted_pairs(job: TrainJob) -> tuple[list[_Row], list[_Row]]:
     the seed and the prompts alone.
     """
     rows = [row for path in job.data for row in _read(path)]
-    sizes = Counter(map(_asked, rows))
+    sizes = Counter(map(_prompt_text, rows))
     most = min(_settings(job).held_out, len(rows) // HELD_OUT_SHARE)
     aside, room = set[str](), most
     for prompt in sorted(sizes, key=lambda prompt: derive_seed(job.seed, "held-out", prompt)):
@@ -155,8 +155,8 @@ def parted_pairs(job: TrainJob) -> tuple[list[_Row], list[_Row]]:
             room -= sizes[prompt]
     if most and not aside:
         logger.warning("no prompt has at most %d pairs: none is held out", most)
-    kept = [row for row in rows if _asked(row) not in aside]
-    return kept, [row for row in rows if _asked(row) in aside]
+    kept = [row for row in rows if _prompt_text(row) not in aside]
+    return kept, [row for row in rows if _prompt_text(row) in aside]
 
 
 def _read(path: Path) -> list[_Row]:
@@ -166,12 +166,14 @@ def _read(path: Path) -> list[_Row]:
     return pq.read_table(path, columns=columns).to_pylist()
 
 
-def _asked(pair: _Row) -> str:
+def _prompt_text(pair: _Row) -> str:
     """Return the prompt of a pair as one text."""
     return canonical_json([[turn["role"], turn["content"]] for turn in pair["prompt"]])
 
 
-def encoded(job: TrainJob, pairs: Sequence[_Row], tokenizer: ChatTokenizer) -> list[dict[str, Any]]:
+def encode_pairs(
+    job: TrainJob, pairs: Sequence[_Row], tokenizer: ChatTokenizer
+) -> list[dict[str, Any]]:
     """Return the token ids of both sides, and the margin, of each pair that fits the training.
 
     Raises:
@@ -185,7 +187,10 @@ def encoded(job: TrainJob, pairs: Sequence[_Row], tokenizer: ChatTokenizer) -> l
             raise TrainingError("refused", str(error)) from error
     read = partial(tokenizer.judged, sees_end=job.sees_end)
     rows = [
-        {f"{side}_ids": read(conversation(pair, side), ended=ended(pair, side)) for side in SIDES}
+        {
+            f"{side}_ids": read(conversation(pair, side), ended=is_complete(pair, side))
+            for side in SIDES
+        }
         for pair in pairs
     ]
     longest = job.settings.max_length
@@ -232,7 +237,7 @@ def conversation(pair: _Row, side: str) -> tuple[Message, ...]:
     return tuple(Message(**turn) for turn in (*pair["prompt"], *pair[side]))
 
 
-def ended(pair: _Row, side: str) -> bool:
+def is_complete(pair: _Row, side: str) -> bool:
     """Whether the answer of one side of a pair is complete, with its end token."""
     return not pair.get(CUT[side])
 
@@ -252,17 +257,23 @@ def _held_out(job: TrainJob) -> dict[str, float]:
     folder = job.folder("model")
     tokenizer = ChatTokenizer(load_tokenizer(folder), folder, AS_RENDERED)
     ranked, scores = list[RankedPair](), list[float]()
-    for pair, (chosen, rejected) in _scored(job, pairs):
+    for pair, (chosen, rejected) in _score_pairs(job, pairs):
         sizes = [len(tokenizer.judged(conversation(pair, side), sees_end=True)) for side in SIDES]
         ranked.append(RankedPair(margin=chosen - rejected, longer=sizes[0] - sizes[1]))
         scores += (chosen, rejected)
     if not ranked:
         return {}
-    numbers = {**measured(ranked, job.bucket_width), "mean": fmean(scores), "sd": pstdev(scores)}
+    numbers = {
+        **measure_bias(ranked, job.bucket_width),
+        "mean": fmean(scores),
+        "sd": pstdev(scores),
+    }
     return {f"held_out/{name}": value for name, value in numbers.items()}
 
 
-def _scored(job: TrainJob, pairs: Sequence[_Row]) -> Iterator[tuple[_Row, tuple[float, float]]]:
+def _score_pairs(
+    job: TrainJob, pairs: Sequence[_Row]
+) -> Iterator[tuple[_Row, tuple[float, float]]]:
     """Yield the pairs that fit, each with r(x, y+) and r(x, y-)."""
     config = RewardConfig(
         batch_size=len(SIDES), max_length=job.settings.max_length, sees_end=job.sees_end
@@ -281,7 +292,9 @@ def _scored(job: TrainJob, pairs: Sequence[_Row]) -> Iterator[tuple[_Row, tuple[
 def _batch(pair: _Row) -> ScoreBatch:
     """Return both sides of a pair as one batch to be scored."""
     requests = (
-        ScoreRequest(request_id=side, messages=conversation(pair, side), ended=ended(pair, side))
+        ScoreRequest(
+            request_id=side, messages=conversation(pair, side), ended=is_complete(pair, side)
+        )
         for side in SIDES
     )
     return ScoreBatch(key=pair["pair_id"], requests=tuple(requests))

@@ -59,10 +59,10 @@ def passes(
     """
     ordered = sorted(rows, key=lambda i: (len(spoken[i].answer), len(spoken[i].prompt), i))
     groups = [ordered[first : first + size] for first in range(0, len(ordered), size)]
-    return [padded(spoken, group, device, width) for group in groups]
+    return [pad_rollouts(spoken, group, device, width) for group in groups]
 
 
-def padded(
+def pad_rollouts(
     spoken: Sequence[Spoken], rows: list[int], device: torch.device, width: int | None = None
 ) -> Pass:
     """Return the rollouts at `rows`, in this order, as one pass."""
@@ -96,7 +96,7 @@ def spread(values: Tensor, into: Tensor, work: Pass) -> None:
     into[work.rows, : values.shape[1]] = values.to(into.dtype)
 
 
-def picked(values: Tensor, work: Pass) -> Tensor:
+def pick(values: Tensor, work: Pass) -> Tensor:
     """Return the part of `values` (rollouts, T) that belongs to a pass, (b, W)."""
     return values[work.rows, : work.answers.shape[1]]
 

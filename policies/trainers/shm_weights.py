@@ -46,7 +46,7 @@ def memory_folder(work: Path, size: int) -> Generator[Path | None]:
         yield None
         return
     folder = folder_of(root, work)
-    with _locked(root):
+    with _folder_lock(root):
         folder.mkdir(mode=0o700)
         own = _lock(folder)
     try:
@@ -64,7 +64,7 @@ def folder_of(root: Path, work: Path) -> Path:
 def discard_memory(work: Path) -> None:
     """Remove the folder in memory of the training in `work`, which is about to end."""
     if root := _root():
-        with _locked(root):
+        with _folder_lock(root):
             shutil.rmtree(folder_of(root, work), ignore_errors=True)
 
 
@@ -73,7 +73,7 @@ def discard_abandoned() -> None:
     root = _root()
     if root is None:
         return
-    with _locked(root):
+    with _folder_lock(root):
         for folder in [p for p in root.iterdir() if p.is_dir()]:
             with suppress(BlockingIOError):
                 held = _lock(folder, fcntl.LOCK_NB)
@@ -93,7 +93,7 @@ def _lock(folder: Path, flag: int = 0) -> int:
 
 
 @contextmanager
-def _locked(root: Path) -> Generator[None]:
+def _folder_lock(root: Path) -> Generator[None]:
     """Keep other processes from making or removing folders."""
     held = _lock(root)
     try:

@@ -140,11 +140,11 @@ def group_size(settings: OnlineSettings) -> int:
 
 def places_asked(prompts: int, seed: int, *, step: int, settings: OnlineSettings) -> list[int]:
     """Return the index of the prompt of each of a step's rollouts, group by group."""
-    found = visited(prompts, seed, step=step, rollouts=prompts_a_step(settings))
+    found = prompts_of_step(prompts, seed, step=step, rollouts=prompts_a_step(settings))
     return [place for place in found for _ in range(group_size(settings))]
 
 
-def visited(prompts: int, seed: int, *, step: int, rollouts: int) -> list[int]:
+def prompts_of_step(prompts: int, seed: int, *, step: int, rollouts: int) -> list[int]:
     """Return the indices of a step's prompts: each epoch visits all, in a new order.
 
     Steps count from 1; the epochs follow one another without a gap.
@@ -162,7 +162,7 @@ def epoch_order(prompts: int, seed: int, epoch: int) -> tuple[int, ...]:
     return tuple(order)
 
 
-def drawn(job: OnlineJob, step: int, asked: Sequence[PromptToSample]) -> list[RolloutDraw]:
+def draws_of_step(job: OnlineJob, step: int, asked: Sequence[PromptToSample]) -> list[RolloutDraw]:
     """Return a step's rollouts to be drawn, one for each prompt, repeated prompts numbered."""
     seen = Counter[str]()
     rows: list[RolloutDraw] = []

@@ -21,7 +21,7 @@ from ...stores.sealed import file_sha256
 from ..engines.canary import CANARY
 from .checkpoints import agrees, discard_unfit, discard_unsealed
 from .checks import refuse_full_disk, refuse_unfit
-from .faults import TRANSIENT, halted, read_fault
+from .faults import TRANSIENT, halted_error, read_fault
 from .job import TrainingError, TrainJob, write_job
 from .process import WarmTrainer, Watch, alone, discard_memory_of, run_worker
 from .step_policies import is_finished
@@ -99,7 +99,7 @@ def train(  # noqa: PLR0913 -- all but the job are optional, by name
             break
         except TrainingError as error:
             if error.kind in TRANSIENT and is_to_end():
-                raise halted(job) from error
+                raise halted_error(job) from error
             failed += 1
             if error.kind not in TRANSIENT or failed > retries:
                 raise
@@ -120,7 +120,7 @@ def _attempt(job: TrainJob, watch: Watch) -> dict[str, Any]:
     if finished is not None:
         return finished
     if watch.is_to_end():
-        raise halted(job)
+        raise halted_error(job)
     _refuse_unrewarded(job, watch)
     refuse_full_disk(job)
     write_orders(job.output, Orders(checkpoint_s=watch.checkpoint_s))

@@ -73,12 +73,12 @@ def save_trained(job: TrainJob, trainer: Any, saved: Path) -> None:
         weights = trainer.accelerator.get_state_dict(trainer.model)
         if trainer.args.should_save:
             model: Any = trainer.accelerator.unwrap_model(trainer.model)
-            model.save_pretrained(saved, state_dict=untied(model, weights))
+            model.save_pretrained(saved, state_dict=drop_tied(model, weights))
     if job.fit.adapts and trainer.is_world_process_zero():
         save_config(trainer.model, saved)
 
 
-def untied(model: Any, weights: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+def drop_tied(model: Any, weights: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
     """Return weights without those that are tied to others: gathered, they are copies."""
     tied: Any = model.all_tied_weights_keys
     return {name: tensor for name, tensor in weights.items() if name not in tied}

@@ -32,7 +32,7 @@ from .preference_trainers import (
     PreferenceTrainer,
     UnpairedTrainer,
     kto_arguments,
-    mismatched,
+    mismatch_rows,
     preference_arguments,
 )
 from .rows import LABEL, chat_of, cut_rows, fit_turns, load_data, refuse_mixing
@@ -58,7 +58,7 @@ def make_trainer(job: TrainJob, tokenizer: PreTrainedTokenizerBase) -> Trainer:
         )
         trainer.chosen_penalty = s.chosen_penalty
     elif isinstance(s, KTOTraining):
-        data = mismatched(job, load_data(job, thinking))
+        data = mismatch_rows(job, load_data(job, thinking))
         args = kto_arguments(s, common_arguments(job), data[LABEL])
         trainer = UnpairedTrainer(**_preferences(job, args), train_dataset=data, **given)
     else:
@@ -70,7 +70,7 @@ def make_trainer(job: TrainJob, tokenizer: PreTrainedTokenizerBase) -> Trainer:
         if _packs(job):
             trainer.train_dataset = cut_rows(trainer.train_dataset, s.max_length)
             refuse_mixing(trainer)
-    return fitted(job, trainer)
+    return fit_trainer(job, trainer)
 
 
 def _preferences(job: TrainJob, args: Any) -> dict[str, Any]:
@@ -87,7 +87,7 @@ class SupervisedTrainer(BaseTrainer, SFTTrainer):
     """Supervised fine-tuning by TRL, with the additions of `BaseTrainer`."""
 
 
-def fitted(job: TrainJob, trainer: Any) -> Trainer:
+def fit_trainer(job: TrainJob, trainer: Any) -> Trainer:
     """Return a trainer with the job's order of rows, optimizer and next-token loss."""
     # KTO's passes hold the rows whose answers were exchanged for its KL.
     trainer.by_length = job.fit.group_by_length and job.method != "kto"

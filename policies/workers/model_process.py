@@ -42,7 +42,7 @@ from ..engines.engine import (
     ScoreBatch,
     ScoreRequest,
     UnloadableError,
-    failed,
+    failed_completion,
 )
 from .environment import worker_environment
 from .places import DeviceGroup
@@ -207,7 +207,7 @@ class WorkKind(Generic[In, Ans]):
 GENERATE: WorkKind[Batch, Completion] = WorkKind(
     task="generate",
     worked=lambda completion: completion.completion_tokens > 0,
-    refusal=failed,
+    refusal=failed_completion,
 )
 
 SCORE: WorkKind[ScoreBatch, float | None] = WorkKind(
@@ -264,7 +264,7 @@ class ModelProcess(ABC):
         except BlockingIOError as error:
             raise self.hung(f"nothing read for {limit_s:.0f} s") from error
         except OSError as error:
-            raise self._death("died", self._ended()) from error
+            raise self._death("died", self._describe_end()) from error
 
     def take(self) -> Answer | Refusal | None:
         """Return the next answer; None if none has come.
@@ -285,7 +285,7 @@ class ModelProcess(ABC):
                 case None:
                     # For later calls, which must see it, too.
                     self._replies.append(None)
-                    raise self._death("died", self._ended())
+                    raise self._death("died", self._describe_end())
                 case reply:
                     return reply
         return None
@@ -308,7 +308,7 @@ class ModelProcess(ABC):
         """Send a frame; raise BlockingIOError if it is not read, OSError if the reader is gone."""
 
     @abstractmethod
-    def _ended(self) -> str:
+    def _describe_end(self) -> str:
         """Wait for the end of a process that has closed its side; return briefly how it ended."""
 
     @abstractmethod
@@ -408,7 +408,7 @@ class ChildProcess(ModelProcess):
                 self._heard(connection.recv())
         self._heard(None)
 
-    def _ended(self) -> str:
+    def _describe_end(self) -> str:
         with suppress(subprocess.TimeoutExpired):
             self._process.wait(ANSWER_S)
         self.kill()

@@ -75,7 +75,7 @@ def at_hand(model: str, sought: SoughtModel) -> tuple[str, BroughtFolder | None]
         if fault is None:
             return model, None
         if sought.address is not None:
-            brought = _brought(sought.address)
+            brought = _bring(sought.address)
             fault = _fault_of(brought.folder, sought)
             if fault is None:
                 return str(brought.folder), brought
@@ -113,5 +113,5 @@ def _fault_of(folder: Path, sought: SoughtModel) -> str | None:
     wait=wait_exponential(max=30),
     reraise=True,
 )
-def _brought(address: str) -> BroughtFolder:
+def _bring(address: str) -> BroughtFolder:
     return bring_folder(address, state_folder() / "weights")

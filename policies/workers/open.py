@@ -87,7 +87,7 @@ def open_engine(
         fitted = fit(config, group).model_copy(update={"api_key": None})
         return Opening(kind=kind, model=model, config=fitted)
 
-    return _hosted(opening, model, config, placements, log)
+    return _host(opening, model, config, placements, log)
 
 
 def open_scorer(
@@ -119,10 +119,10 @@ def open_scorer(
 
     section = "facts.nli" if entails else None
     placed = partial(placements, section=section, function=function is not None)
-    return _hosted(opening, place, config, placed, log)
+    return _host(opening, place, config, placed, log)
 
 
-def _hosted(
+def _host(
     opened: Callable[[str, Config, DeviceGroup], Opening],
     model: str,
     config: Config,

@@ -84,7 +84,8 @@ def local_groups(
         if config.devices == "auto":
             return ()
         raise ConfigError(
-            f"{section}.devices={_said(config.devices)}: these are GPUs of this machine, and "
+            f"{section}.devices={_join_numbers(config.devices)}: these are GPUs of this "
+            f"machine, and "
             f"{section}.place puts no replica on it; leave one of them out"
         )
     count = config.replicas
@@ -141,8 +142,8 @@ def device_groups(
 def _on_cpu(section: str, devices: Devices, replicas: AutoCount) -> tuple[DeviceGroup, ...]:
     if devices != "auto":
         raise ConfigError(
-            f"{section}.devices={_said(devices)}: no GPU is visible here, and models run on the "
-            "CPU; leave it out"
+            f"{section}.devices={_join_numbers(devices)}: no GPU is visible here, and models "
+            "run on the CPU; leave it out"
         )
     return (DeviceGroup(),) * (1 if replicas == "auto" else replicas)
 
@@ -154,13 +155,14 @@ def _require(section: str, numbers: tuple[int, ...], visible: int) -> None:
     twice = next((n for n in numbers if numbers.count(n) > 1), None)
     if twice is not None:
         raise ConfigError(
-            f"{section}.devices={_said(numbers)}: GPU {twice} occurs twice; give each once"
+            f"{section}.devices={_join_numbers(numbers)}: GPU {twice} occurs twice; give each once"
         )
     absent = next((n for n in numbers if n >= visible), None)
     if absent is not None:
         there = "GPU 0 alone" if visible == 1 else f"GPUs 0 to {visible - 1}"
         raise ConfigError(
-            f"{section}.devices={_said(numbers)}: no GPU {absent}: this process sees {there}"
+            f"{section}.devices={_join_numbers(numbers)}: no GPU {absent}: "
+            f"this process sees {there}"
         )
 
 
@@ -168,7 +170,7 @@ def _group(numbers: tuple[int, ...], gpus: Sequence[Gpu]) -> DeviceGroup:
     return DeviceGroup(numbers=numbers, gpus=tuple(gpus[number] for number in numbers))
 
 
-def _said(numbers: Devices) -> str:
+def _join_numbers(numbers: Devices) -> str:
     return f"[{', '.join(map(str, numbers))}]"
 
 

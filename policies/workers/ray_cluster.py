@@ -151,11 +151,11 @@ def join_cluster() -> None:
             raise ConfigError(f"place: ray: no Ray cluster here: {HOW}") from error
         except (RuntimeError, ValueError, RayError) as error:
             raise ConfigError(
-                f"place: ray: the cluster at {address} cannot be joined: {said(error)}"
+                f"place: ray: the cluster at {address} cannot be joined: {error_text(error)}"
             ) from error
 
 
-def said(error: BaseException) -> str:
+def error_text(error: BaseException) -> str:
     """Return Ray's message on an error, on one line and without its ids."""
     lines = (line.strip() for line in str(error).splitlines())
     kept = [line for line in lines if line and not line.startswith(_IDS)]

@@ -25,7 +25,7 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from ...configs.section import ConfigError
 from ...stores.brought_folder import BroughtFolder
-from ..devices import ANSWER_S, installed
+from ..devices import ANSWER_S, installed_version
 from ..engines.engine import EngineError
 from .environment import worker_environment
 from .model_process import (
@@ -41,7 +41,7 @@ from .model_process import (
     last_line,
 )
 from .node_model import at_hand, opened_elsewhere, sought_model
-from .ray_cluster import RayRequest, ray_cluster, said
+from .ray_cluster import RayRequest, error_text, ray_cluster
 
 logger = logging.getLogger("lpfloop.worker")
 
@@ -69,7 +69,7 @@ class RayWorker:
 
     def met(self) -> tuple[str | None, Path, str]:
         """Return lpfloop's version, the log, and Ray's id of the node."""
-        return installed("lpfloop"), self._log, ray.get_runtime_context().get_node_id()
+        return installed_version("lpfloop"), self._log, ray.get_runtime_context().get_node_id()
 
     def put(self, number: int, frame: Frame) -> None:
         """Take a frame, after the frames of lower numbers: Ray may call out of order."""
@@ -161,7 +161,7 @@ class RayProcess(ModelProcess):
                 max_task_retries=0,
             ).remote(f"worker-{uuid.uuid4().hex[:12]}")
         except (RayError, RuntimeError) as error:
-            raise OSError(f"the Ray cluster does not answer: {said(error)}") from error
+            raise OSError(f"the Ray cluster does not answer: {error_text(error)}") from error
         self._reader = threading.Thread(target=self._read, name="ray-reader", daemon=True)
         self._reader.start()
         self._put(opening, 0)
@@ -189,7 +189,7 @@ class RayProcess(ModelProcess):
         put = self._actor.put.options(concurrency_group="put")
         put.remote(next(self._numbers), frame)
 
-    def _ended(self) -> str:
+    def _describe_end(self) -> str:
         fate = self._fate or "its actor was ended"
         self.kill()
         return fate
@@ -208,7 +208,7 @@ class RayProcess(ModelProcess):
         try:
             return ray.get(asked.remote(self._log), timeout=ANSWER_S)
         except (RayError, RuntimeError, ValueError, OSError) as error:
-            return f"(it cannot be read: {said(error)})"
+            return f"(it cannot be read: {error_text(error)})"
 
     def _read(self) -> None:
         """Read the actor's replies while it lives (the body of a thread)."""
@@ -254,15 +254,15 @@ class RayProcess(ModelProcess):
                 raise
             return (
                 "a node of the Ray cluster cannot import lpfloop: install there what is installed "
-                f"here ({said(error)})"
+                f"here ({error_text(error)})"
             )
         nodes = {node["NodeID"]: node["NodeManagerAddress"] for node in ray.nodes()}
         self._node = nodes[self._node_id]
         self.name = f"Ray worker on {self._node}"
-        if version != installed("lpfloop"):
+        if version != installed_version("lpfloop"):
             return (
                 f"{self._node} in the Ray cluster has lpfloop {version}, and this machine "
-                f"{installed('lpfloop')}: install the same there"
+                f"{installed_version('lpfloop')}: install the same there"
             )
         self.started = time.monotonic()
         self._wake.set()
@@ -270,7 +270,7 @@ class RayProcess(ModelProcess):
 
     def _what_ended(self, error: BaseException) -> str:
         """Return a short name of the part that ended: the actor, its node or the cluster."""
-        self._told = said(error)
+        self._told = error_text(error)
         try:
             alive = {node.host for node in ray_cluster().nodes}
         except (RayError, RuntimeError, ConfigError):

@@ -158,7 +158,7 @@ def _replies(model: LocalModel, stream: _Stream) -> Generator[Answer | Refusal, 
     if isinstance(model, RewardScorer | VLLMScorer | EntailmentScorer):
         results = model.score(stream.feed)
     elif stream.task == MEASURE.task:
-        results = (_measured(model, batch) for batch in stream.feed)
+        results = (_measure(model, batch) for batch in stream.feed)
     else:
         results = model.generate(stream.feed)
     yield from (Answer(stream.number, result) for result in results)
@@ -172,7 +172,7 @@ def _own_scores(model: OwnScorer, call: int, batch: ScoreBatch) -> Answer | Refu
         return Refusal(call, str(error))
 
 
-def _measured(model: LocalEngine, batch: ScoreBatch) -> Result[AnswerLogprob | None]:
+def _measure(model: LocalEngine, batch: ScoreBatch) -> Result[AnswerLogprob | None]:
     logprobs = model.logprobs([request.messages for request in batch.requests])
     return Result(key=batch.key, answers=tuple(logprobs))
 

@@ -27,7 +27,7 @@ from lpfloop.loop.run.stop import StopSignal
 from lpfloop.policies.trainers.job import TrainJob
 from lpfloop.policies.trainers.train_model import TrainResult
 from lpfloop.stores import journal_backups
-from lpfloop.stores.garbage import collect, garbage, published
+from lpfloop.stores.garbage import collect, garbage, published_policies
 from lpfloop.stores.inspection import repair
 from lpfloop.stores.journal import BACKUPS, Journal
 from lpfloop.stores.journal_reader import JOURNAL, Reader, file_path
@@ -155,7 +155,7 @@ def _damaged(lake: Path, *, config: RunConfig) -> None:
         file_path(folder, table, reader.parts(table=table, iteration=1)[0].file or "")
         for table in ("critiques", "pairs")
     )
-    checkpoint = folder / CHECKPOINTS / published(reader)[0]
+    checkpoint = folder / CHECKPOINTS / published_policies(reader)[0]
     reader.close()
     flip(altered)
     deleted.unlink()

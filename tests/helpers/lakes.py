@@ -23,7 +23,7 @@ from rows import (
 )
 from rows import PREFERENCE as ROW_PREFERENCE
 
-from lpfloop.configs.load import resolved
+from lpfloop.configs.load import resolve_config
 from lpfloop.configs.schema import RunConfig
 from lpfloop.loop.daemon.equal_sizes import stepped_method
 from lpfloop.loop.daemon.job import Job
@@ -753,6 +753,6 @@ class TurnedWorld:
 
 
 def _plain(config: RunConfig) -> Mapping[str, object]:
-    told = resolved(config)
+    told = resolve_config(config)
     assert isinstance(told, dict)
     return told

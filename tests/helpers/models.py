@@ -679,7 +679,7 @@ def show_gpus(monkeypatch: pytest.MonkeyPatch, folder: Path, *memory: str) -> No
         monkeypatch.setattr(os, "environ", dict(os.environ))
     os.environ["PATH"] = f"{program.parent}:{os.environ['PATH']}"
     os.environ.pop(devices.VISIBLE, None)
-    monkeypatch.setattr(devices, "installed", lambda name: "1" if name == "vllm" else None)
+    monkeypatch.setattr(devices, "installed_version", lambda name: "1" if name == "vllm" else None)
     answered = SimpleNamespace(stdout=rows)
     double = SimpleNamespace(
         run=lambda *_, **__: answered, SubprocessError=subprocess.SubprocessError

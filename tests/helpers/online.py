@@ -22,18 +22,18 @@ from lpfloop.configs.load import load_config
 from lpfloop.configs.schema import RunConfig
 from lpfloop.loop.stages.online_work import whole_settings
 from lpfloop.policies.engines.canary import write_canary
-from lpfloop.policies.trainers.faults import halted
+from lpfloop.policies.trainers.faults import halted_error
 from lpfloop.policies.trainers.job import Method, OnlineJob, TrainJob
 from lpfloop.policies.trainers.step_files import (
     UNSCORED,
     PromptToSample,
     StepRows,
-    drawn,
+    draws_of_step,
     planned_steps,
+    prompts_of_step,
     read_judged,
     read_prompts,
     statistics,
-    visited,
     write_answers,
     write_step,
 )
@@ -126,7 +126,7 @@ def _made(
     assert isinstance(job.settings, OnlineSettings)
     group = job.settings.group if isinstance(job.settings, GroupTraining) else 1
     count = job.settings.rollouts // group
-    places = visited(len(asked), job.seed, step=step, rollouts=count)
+    places = prompts_of_step(len(asked), job.seed, step=step, rollouts=count)
     found = step_rows(
         job.online, step, [asked[place] for place in places for _ in range(group)], job.method
     )
@@ -139,7 +139,7 @@ def _made(
         on_answers(step)
         judged = read_judged(job.output, step, job.online.asked_sources)
     if judged is None:
-        raise halted(job)
+        raise halted_error(job)
     own = {row.candidate_id: row.score or 0.0 for row in found.rewards}
     weights = job.online.weights
     sums = dict[str, float | None]()
@@ -170,7 +170,7 @@ def step_rows(
             online.iteration, method, step, {"loss": 0.5, "kl": 0.1, "length": 5.0}
         ),
     )
-    for draw in drawn(online, step, asked):
+    for draw in draws_of_step(online, step, asked):
         place = {
             "candidate_id": draw.candidate_id,
             "prompt_id": draw.asked.prompt_id,

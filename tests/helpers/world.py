@@ -34,10 +34,10 @@ import lpfloop.loop.stages.publish
 from lpfloop.configs.load import load_config
 from lpfloop.configs.schema import RunConfig
 from lpfloop.loop.daemon.control import SOCKET
-from lpfloop.loop.daemon.eval_sets import ordered
+from lpfloop.loop.daemon.eval_sets import order_prompts
 from lpfloop.loop.daemon.iterations import iteration
 from lpfloop.loop.daemon.loop import Job, run_loop
-from lpfloop.loop.daemon.opening import opened
+from lpfloop.loop.daemon.opening import open_job
 from lpfloop.loop.daemon.rehearsal import rehearse
 from lpfloop.loop.data.prompts import load_prompts
 from lpfloop.loop.recipes.roles import NeededRole, needed_roles
@@ -49,13 +49,13 @@ from lpfloop.policies.engines.engine import Request, Sampling
 from lpfloop.policies.trainers.job import TrainJob
 from lpfloop.policies.trainers.train_model import TrainResult
 from lpfloop.stores.digest import run_digest
-from lpfloop.stores.failpoints import armed, observed
+from lpfloop.stores.failpoints import arm, record_names
 from lpfloop.stores.inspection import damages
 from lpfloop.stores.journal_file import check_journal
 from lpfloop.stores.journal_reader import JOURNAL, Cost, Reader
 from lpfloop.stores.lake import run_folder
 from lpfloop.stores.schemas import SCHEMAS
-from lpfloop.stores.stage_files import committed
+from lpfloop.stores.stage_files import read_committed
 
 SHARED_MEMORY = Path("/dev/shm")  # noqa: S108 -- a disk without a disk; folders in it are unique
 KILLED = -signal.SIGKILL
@@ -242,7 +242,7 @@ def _context() -> Any:
 def _child(attempt: Attempt) -> None:
     pa.set_cpu_count(1)
     try:
-        with stand_ins(attempt.lake), armed(attempt.points):
+        with stand_ins(attempt.lake), arm(attempt.points):
             attempt.work(attempt.lake)
     except BaseException as error:
         (attempt.lake / "error").write_text(f"{type(error).__name__}: {error}")
@@ -288,7 +288,7 @@ def loop(lake: Path, *, config: RunConfig, name: str = RUN, fork: str | None = N
 
 def census(lake: Path, *, work: Callable[[Path], None]) -> None:
     """Do the work, and write the names of the failpoints it reached, in order."""
-    with observed() as reached:
+    with record_names() as reached:
         work(lake)
     (lake / "reached").write_text("\n".join(reached))
 
@@ -334,7 +334,7 @@ def whole(lake: Path, name: str = RUN) -> Whole:
 def _ids(reader: Reader, table: str) -> list[tuple[object, ...]]:
     """Return the unique keys of a table's committed rows."""
     rows = list[tuple[object, ...]]()
-    for _, sealed in committed(reader, table=table):
+    for _, sealed in read_committed(reader, table=table):
         rows += zip(*(sealed[column].to_pylist() for column in IDS[table]), strict=True)
     return rows
 
@@ -406,8 +406,8 @@ def turn(wanted: Job, stop_after: int | None = None, number: int = 1) -> Iterato
     """Open a run for the verbs of one iteration."""
     stop = StopSignal()
     prompts = load_prompts(wanted.config.prompts, seed=wanted.config.seed)
-    with opened(wanted, prompts, Stopping(stop, stop_after), stop) as run:
-        train = ordered(prompts, "train", 0)[: wanted.config.prompts.per_iteration]
+    with open_job(wanted, prompts, Stopping(stop, stop_after), stop) as run:
+        train = order_prompts(prompts, "train", 0)[: wanted.config.prompts.per_iteration]
         yield iteration(run, number, replace(CHECKPOINT, checkpoint_id="m0"), train)
 
 

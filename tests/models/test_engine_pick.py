@@ -63,8 +63,8 @@ def test_min_p_and_top_k(subtests):
 def test_repetition_penalty() -> None:
     import torch
 
-    from lpfloop.policies.engines.transformers_engine import penalised
+    from lpfloop.policies.engines.transformers_engine import penalise_repeats
 
     logits = torch.tensor([[2.0, -1.0, 3.0], [2.0, -1.0, 3.0]])
-    moved = penalised(logits, [[0, 1, 0], [2]], 2.0)
+    moved = penalise_repeats(logits, [[0, 1, 0], [2]], 2.0)
     assert moved.tolist() == [[1.0, -2.0, 3.0], [2.0, -1.0, 1.5]]

@@ -71,9 +71,9 @@ def test_flops_of_a_llama(root, monkeypatch):
     monkeypatch.syspath_prepend(str(root / "benchmarks"))
     import gpu_checks
 
-    from lpfloop.policies.memory.shapes import configured
+    from lpfloop.policies.memory.shapes import shape_of_config
 
-    shape = configured(gpu_checks.PUBLISHED["Llama-3.2-1B"])
+    shape = shape_of_config(gpu_checks.PUBLISHED["Llama-3.2-1B"])
     # 1.236e9 weights, all in matrices: the output layer shares the embedding's.
     attention = 6 * 16 * 2048 * 2048
     full = gpu_checks.flops_per_token(shape, 2048, adapts=False)

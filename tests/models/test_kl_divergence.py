@@ -10,11 +10,11 @@ from world import Silent
 from lpfloop.configs.load import load_config
 from lpfloop.loop.daemon.iterations import iteration
 from lpfloop.loop.daemon.loop import Job, run_loop
-from lpfloop.loop.daemon.opening import opened
+from lpfloop.loop.daemon.opening import open_job
 from lpfloop.loop.data.prompts import load_prompts
 from lpfloop.loop.evaluation.kl_divergence import divergence
 from lpfloop.loop.lake.query.runs import open_run
-from lpfloop.loop.run.handles import chunked
+from lpfloop.loop.run.handles import chunk_prompts
 from lpfloop.loop.run.models import Served
 from lpfloop.loop.run.stop import StopSignal
 from lpfloop.stores.records import Checkpoint
@@ -52,8 +52,8 @@ def test_divergence_of_a_changed_policy(tmp_path, tiny_policy):
     engine = wanted.config.policy.engine
     other = Served(name="changed", identity="changed", location=str(changed), engine=engine)
     prompts = load_prompts(wanted.config.prompts, seed=0)
-    asked = chunked([p for p in prompts if p.split == "held-out"][:8], 4)
-    with opened(wanted, prompts, Silent(), StopSignal()) as run:
+    asked = chunk_prompts([p for p in prompts if p.split == "held-out"][:8], 4)
+    with open_job(wanted, prompts, Silent(), StopSignal()) as run:
         it = replace(iteration(run, 1, first), policy=other)
         handle = divergence(it, asked, "held-out")
         found = [score for chunk in range(2) for score in it.chunk(handle, chunk)]

@@ -9,7 +9,7 @@ from peft import LoraConfig, get_peft_model
 from transformers import AutoConfig, AutoModelForCausalLM
 
 from lpfloop.configs.training import LoRAConfig as LoRASettings
-from lpfloop.policies.memory.shapes import configured, shape_of
+from lpfloop.policies.memory.shapes import shape_of, shape_of_config
 from lpfloop.policies.memory.terms import (
     AUTOCAST,
     FULL,
@@ -44,7 +44,7 @@ def test_sizes_of_folder(tmp_path: Path, subtests):
             AutoModelForCausalLM.from_config(config).save_pretrained(folder)
             shape = shape_of(folder)
             # The counted ones exclude biases and the norms of queries and keys.
-            counted = configured(json.loads((folder / "config.json").read_bytes()))
+            counted = shape_of_config(json.loads((folder / "config.json").read_bytes()))
             assert counted.parameters == pytest.approx(shape.parameters, rel=0.01)
             assert shape.file_bytes == pytest.approx(4 * shape.parameters, rel=0.01)
             assert (shape.heads, shape.kv_heads, shape.head_dim) == (4, 2, 64)
@@ -74,7 +74,7 @@ def kept_by_torch(model, body, autocast: bool) -> int:
 
 
 def kept_by_arithmetic(config, precision: Precision, fit: TrainingFit = PLAIN) -> int:
-    shape = configured(config.to_dict())
+    shape = shape_of_config(config.to_dict())
     casts = precision.narrow * shape.matrices if precision.is_mixed else 0
     return pass_bytes(shape, precision, fit, rows=2, length=384, casts=casts)
 
@@ -100,7 +100,7 @@ def test_pass_with_adapters(subtests):
             model.enable_input_require_grads()
             trained = sum(p.numel() for p in model.parameters() if p.requires_grad)
             lora = LoRASettings(r=16)
-            assert trained == adapter_parameters(configured(config.to_dict()), lora)
+            assert trained == adapter_parameters(shape_of_config(config.to_dict()), lora)
             seen = kept_by_torch(model, model.base_model.model.model, precision is not FULL)
             kept = kept_by_arithmetic(config, precision, TrainingFit(lora=lora))
             assert kept == pytest.approx(seen, rel=0.05)

@@ -9,13 +9,13 @@ import pytest
 from trainings import PPO, ppo_job, sha256, starts, told_steps
 
 from lpfloop.policies.engines.canary import read_canary
-from lpfloop.policies.online.truncation_penalty import ruled
+from lpfloop.policies.online.truncation_penalty import apply_rule
 from lpfloop.policies.trainers.step_files import (
-    drawn,
+    draws_of_step,
+    prompts_of_step,
     read_prompts,
     read_step,
     step_folder,
-    visited,
 )
 from lpfloop.policies.trainers.step_policies import finished_policy, step_job
 from lpfloop.policies.trainers.train_model import TrainingError, TrainResult, train
@@ -47,8 +47,8 @@ def test_a_steps_rows_agree(whole) -> None:
         rollouts = from_table(Rollout, tables[Rollout])
         job = ppo_job(work.parent, policy=work, reward=work).online
         assert job is not None
-        asked = [prompts[i] for i in visited(len(prompts), 11, step=step, rollouts=8)]
-        expected = [d.candidate_id for d in drawn(job, step, asked)]
+        asked = [prompts[i] for i in prompts_of_step(len(prompts), 11, step=step, rollouts=8)]
+        expected = [d.candidate_id for d in draws_of_step(job, step, asked)]
         assert [c.candidate_id for c in candidates] == expected
         assert [r.candidate_id for r in rewards] == expected
         assert [r.candidate_id for r in rollouts] == expected
@@ -61,7 +61,7 @@ def test_a_steps_rows_agree(whole) -> None:
             )
         ended = [candidate.finish_reason == "stop" for candidate in candidates]
         scores = [reward.score for reward in rewards if reward.score is not None]
-        expected = ruled(scores, ended, "below", PPO.missing_eos_penalty)
+        expected = apply_rule(scores, ended, "below", PPO.missing_eos_penalty)
         assert [rollout.reward for rollout in rollouts] == pytest.approx(expected, abs=1e-6)
         told = {s.metric: s.value for s in from_table(Statistic, tables[Statistic])}
         assert told["missing_eos/count"] == len(ended) - sum(ended)

@@ -11,7 +11,7 @@ from trainings import TURN, make_model, sft_job, sha256, turn
 from lpfloop.configs.schema import EngineConfig
 from lpfloop.policies.engines.canary import prove, read_canary
 from lpfloop.policies.engines.chat import ChatTokenizer, fold_system
-from lpfloop.policies.engines.chat_template import folded
+from lpfloop.policies.engines.chat_template import fold_system_turn
 from lpfloop.policies.engines.transformers_engine import TransformersEngine
 from lpfloop.policies.trainers.job import TrainJob
 from lpfloop.policies.trainers.train_model import train
@@ -64,7 +64,7 @@ def test_prompt_of_system_turn(subtests, tiny_policy):
             assert list(chat.prompt(USERS)) == meant
             answer = conversation("assistant", "So.")
             assert chat.parted((*ASKED, *answer)) == chat.parted((*USERS, *answer))
-            assert folded(ASKED) == USERS
+            assert fold_system_turn(ASKED) == USERS
             assert fold_system(chat.tokenizer)
             assert list(chat.prompt(ASKED)) == meant
 

@@ -20,8 +20,8 @@ from lpfloop.loop.run.stop import StopSignal
 from lpfloop.loop.run.training_copies import (
     COPIES,
     TrainingCopies,
-    copied,
     copies_of,
+    copy_checkpoints,
 )
 from lpfloop.policies.trainers.checkpoints import is_whole, seal_checkpoint
 from lpfloop.policies.trainers.job import TrainJob
@@ -106,13 +106,13 @@ def moved(machine, tmp_path, monkeypatch):
     def move(make, world: Path, place: str) -> TrainJob:
         store = machine("one")
         work = store.folder / "work" / WORK
-        with copied(store, work, StopSignal()):
+        with copy_checkpoints(store, work, StopSignal()):
             killed_at(monkeypatch, make(world, work), tmp_path / "log", place)
         elsewhere = shutil.copytree(world, tmp_path / "elsewhere")
         shutil.rmtree(work)
         store = machine("two")
         there = make(elsewhere, store.folder / "work" / WORK)
-        with copied(store, there.output, StopSignal()) as step:
+        with copy_checkpoints(store, there.output, StopSignal()) as step:
             assert step
             train(there, log=tmp_path / "log")
         assert starts(there.output) == [step]

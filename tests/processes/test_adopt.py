@@ -26,7 +26,7 @@ from lpfloop.stores import journal_snapshots, run_lease
 from lpfloop.stores.address import STATE, lake_folder
 from lpfloop.stores.adoption import AdoptionError, adopt
 from lpfloop.stores.bucket import Bucket, BucketError
-from lpfloop.stores.failpoints import armed
+from lpfloop.stores.failpoints import arm
 from lpfloop.stores.journal import Journal
 from lpfloop.stores.journal_reader import JOURNAL
 from lpfloop.stores.journal_snapshots import snapshots
@@ -143,7 +143,7 @@ def test_one_of_three_adopts(machine, url):
             results.append(error)
 
     threads = [threading.Thread(target=take, args=(lake,), daemon=True) for lake in lakes]
-    with armed(about_to_take):
+    with arm(about_to_take):
         for thread in threads:
             thread.start()
         for thread in threads:

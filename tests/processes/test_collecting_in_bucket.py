@@ -15,7 +15,7 @@ from lpfloop.stores.address import ADDRESS, STATE, lake_folder
 from lpfloop.stores.adoption import adopt
 from lpfloop.stores.digest import run_digest
 from lpfloop.stores.durable import make_folder
-from lpfloop.stores.failpoints import VARIABLE, armed
+from lpfloop.stores.failpoints import VARIABLE, arm
 from lpfloop.stores.garbage import collect, garbage
 from lpfloop.stores.inspection import damages
 from lpfloop.stores.journal import Journal
@@ -38,7 +38,7 @@ RunWriter(Journal(Path(sys.argv[1]))).close()
 def run(bucket: str, tmp_path: Path) -> Path:
     lake = make_folder(tmp_path / "lake")
     (lake / ADDRESS).write_text(f"s3://{bucket}/lake\n")
-    with armed({"lake.seal": "enospc"}):
+    with arm({"lake.seal": "enospc"}):
         make_units(run_folder(lake, "a"), COUNTS).close()
     return run_folder(lake, "a")
 
@@ -99,7 +99,7 @@ def test_overtaken_while_discarding(bucket, tmp_path, environ, monkeypatch):
     with closing(Journal(run_folder(lake_folder(lake), "a"))) as one:
         one.forget(1, "sample")
         with (
-            armed({"object.delete.after#1": take}),
+            arm({"object.delete.after#1": take}),
             pytest.raises(AdoptedError, match="was adopted"),
         ):
             collect(one, garbage(one))

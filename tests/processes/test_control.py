@@ -8,7 +8,7 @@ from contextlib import contextmanager
 
 import pytest
 
-from lpfloop.configs.load import fields, load_config, resolved
+from lpfloop.configs.load import fields, load_config, resolve_config
 from lpfloop.loop.daemon.control import (
     Command,
     CommandRefusedError,
@@ -40,7 +40,7 @@ class Loop:
         if (folder / "journal.sqlite").exists():
             self.journal = Journal(folder)
         else:
-            snapshot = canonical_json(resolved(self.config))
+            snapshot = canonical_json(resolve_config(self.config))
             self.journal = Journal.create(folder, {"config": snapshot})
 
     def configure(self, config):

@@ -20,7 +20,7 @@ from lpfloop.loop.cli.app import Exit
 from lpfloop.loop.daemon.detach import start
 from lpfloop.policies.engines.engine import Batch, Request, Sampling
 from lpfloop.policies.trainers.launch import environment
-from lpfloop.policies.trainers.process import WarmTrainer, Watch, launched
+from lpfloop.policies.trainers.process import WarmTrainer, Watch, start_child
 from lpfloop.policies.workers.open import open_engine
 from lpfloop.stores.records import Message
 
@@ -80,7 +80,7 @@ def test_trainer_runs_nothing(executed, tmp_path, kind):
             is_to_end=bool,
             warm=warm if warm.pid else None,
         )
-        with launched(job, watch) as child:
+        with start_child(job, watch) as child:
             assert child.wait(timeout=300)
     assert "in read_job" in log.read_text()
     assert "planted" not in log.read_text()

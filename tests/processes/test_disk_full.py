@@ -11,7 +11,7 @@ from world import Whole, loop, quick_folder, small_config, stand_ins, whole, wri
 
 from lpfloop.configs.schema import RunConfig
 from lpfloop.stores import committer
-from lpfloop.stores.failpoints import armed
+from lpfloop.stores.failpoints import arm
 
 STORES = ("part.", "stage_file.", "file.", "manifest.", "published.", "folder.")
 COMMITS = ("journal.plan.", "journal.commit.", "journal.add_seconds.", "journal.reserve.")
@@ -70,7 +70,7 @@ def test_full_disk_pauses_the_loop(config, straight, lake, caplog):
             disk.begin(name)
 
     points = {name: disk.write for name, disk in disks.items()}
-    with caplog.at_level(logging.WARNING), armed({"stage.begin": begin, **points}):
+    with caplog.at_level(logging.WARNING), arm({"stage.begin": begin, **points}):
         loop(lake, config=config)
     assert [name for name, disk in disks.items() if not disk.failed] == []
     assert whole(lake) == straight
@@ -81,7 +81,7 @@ def test_no_room_to_begin(config, straight, lake, subtests):
         place = lake / name
         place.mkdir()
         with subtests.test(name=name):
-            with armed({name: "enospc"}), pytest.raises(OSError, match="No space left") as refused:
+            with arm({name: "enospc"}), pytest.raises(OSError, match="No space left") as refused:
                 loop(place, config=config)
             assert refused.value.errno == errno.ENOSPC
             loop(place, config=config)

@@ -11,7 +11,7 @@ from s3 import KEYS, BadWay, bad_way
 from lpfloop.loop.lake.query.sql import SqlError, query
 from lpfloop.stores.address import ADDRESS
 from lpfloop.stores.durable import make_folder
-from lpfloop.stores.failpoints import armed
+from lpfloop.stores.failpoints import arm
 from lpfloop.stores.journal import Journal
 from lpfloop.stores.journal_reader import Reader
 from lpfloop.stores.lake import RunWriter, run_folder
@@ -38,7 +38,7 @@ def way(s3_server: str, bucket: str, environ: dict[str, str]) -> Iterator[BadWay
 def run(bucket: str, tmp_path: Path) -> Path:
     """A run in a bucket."""
     (make_folder(tmp_path / "far") / ADDRESS).write_text(f"s3://{bucket}/lake\n")
-    with armed({"lake.seal": "enospc"}):
+    with arm({"lake.seal": "enospc"}):
         make_units(run_folder(tmp_path / "far", "a"), COUNTS).close()
     return run_folder(tmp_path / "far", "a")
 

@@ -13,8 +13,8 @@ from typer.testing import CliRunner
 from lpfloop.configs.load import load_config
 from lpfloop.configs.schema import ConfigError, RunConfig
 from lpfloop.loop.cli.app import Exit, app
-from lpfloop.loop.run.hub_names import fetch, hub_names, pinned
-from lpfloop.loop.run.models import TINY_MODELS, located
+from lpfloop.loop.run.hub_names import fetch, hub_names, pin_hub_names
+from lpfloop.loop.run.models import TINY_MODELS, locate_model
 from lpfloop.stores import hub_cache
 
 POLICY = TINY_MODELS / "policy"
@@ -59,13 +59,13 @@ def test_name_keeps_its_commit(cache: Path) -> None:
         "critic.model=own/other",
         "prompts.source=hf:own/rows/train",
     )
-    kept = pinned(given)
-    assert located("own/policy") == str(snapshot)
+    kept = pin_hub_names(given)
+    assert locate_model("own/policy") == str(snapshot)
     assert kept.policy.model == kept.grading.model == f"own/policy@{COMMIT}"
     assert kept.prompts.source == f"hf:own/rows@{COMMIT}/train"
     assert kept.critic.model == "own/other"
-    assert pinned(kept) == kept
-    assert pinned(config()) == config()
+    assert pin_hub_names(kept) == kept
+    assert pin_hub_names(config()) == config()
 
 
 def test_uncached_model_is_refused(cache: Path) -> None:

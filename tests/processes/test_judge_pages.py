@@ -15,7 +15,7 @@ from browser import browsing, opened
 from judges import JUDGED, judged_run
 
 from lpfloop.loop.view.access_check import AccessCheck
-from lpfloop.loop.view.server import configured, listening
+from lpfloop.loop.view.server import listening, server_config
 from lpfloop.loop.view.site import site
 from lpfloop.stores.annotation_ledger import LEDGER, entries
 from lpfloop.stores.lake import run_folder
@@ -35,7 +35,7 @@ ITEM = f"/runs/{JUDGED}/judge/item"
 def serving_judges(lake: Path) -> Iterator[str]:
     with listening(0) as listener:
         port = listener.getsockname()[1]
-        server = uvicorn.Server(configured(AccessCheck(site(lake), port, TOKEN)))
+        server = uvicorn.Server(server_config(AccessCheck(site(lake), port, TOKEN)))
         thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]}, daemon=True)
         thread.start()
         try:

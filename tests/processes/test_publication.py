@@ -13,7 +13,7 @@ from lpfloop.loop.stages.publish import Publishing
 from lpfloop.policies.engines.canary import CANARY
 from lpfloop.stores import committer
 from lpfloop.stores.durable import check_folder, make_folder
-from lpfloop.stores.failpoints import armed
+from lpfloop.stores.failpoints import arm
 from lpfloop.stores.garbage import CANARIES
 from lpfloop.stores.lake import CHECKPOINTS
 
@@ -48,7 +48,7 @@ def test_full_disk_at_a_publication(
         warm=None,
     )
     publishing = Publishing(run=run)
-    with armed({place: "enospc"}):
+    with arm({place: "enospc"}):
         identity, result = committer.when_there_is_room(
             lambda: publishing.train_and_publish(job), threading.Event()
         )

@@ -14,7 +14,7 @@ from lpfloop.loop.daemon.job import Job
 from lpfloop.loop.daemon.loop import run_loop
 from lpfloop.loop.run.outcomes import NothingToTrainOn
 from lpfloop.loop.run.stop import StopSignal
-from lpfloop.loop.stages.retry_unscored import to_retry, unscored
+from lpfloop.loop.stages.retry_unscored import to_retry, unscored_stages
 from lpfloop.stores.digest import run_digest
 from lpfloop.stores.journal import Done, Journal
 from lpfloop.stores.journal_reader import Reader
@@ -67,7 +67,7 @@ def turned(lake: Path, *, wanted: RunConfig, name: str = RUN, again: bool = Fals
 
 def left(lake: Path, name: str = RUN) -> int:
     reader = Reader(run_folder(lake, name))
-    found = sum(stage.rows for stage in unscored(reader))
+    found = sum(stage.rows for stage in unscored_stages(reader))
     reader.close()
     return found
 
@@ -94,9 +94,9 @@ def test_trained_rows_not_rejudged(tmp_path):
     journal.commit([Done(unit=unit, parts={}, telemetry={})])
     journal.close()
     reader = Reader(run_folder(tmp_path, RUN))
-    late = [stage for stage in unscored(reader) if stage.trained is not None]
+    late = [stage for stage in unscored_stages(reader) if stage.trained is not None]
     assert {stage.kind.noun for stage in late} == {"reviews"}
-    assert len(late) == len(unscored(reader))
+    assert len(late) == len(unscored_stages(reader))
     with pytest.raises(ConfigError, match="iteration 1"):
         to_retry(reader)
     reader.close()

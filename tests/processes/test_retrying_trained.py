@@ -12,7 +12,7 @@ from lpfloop.loop.daemon.job import Job
 from lpfloop.loop.daemon.loop import run_loop
 from lpfloop.loop.run.budget import BudgetReachedError
 from lpfloop.loop.run.stop import StopSignal
-from lpfloop.loop.stages.retry_unscored import unscored
+from lpfloop.loop.stages.retry_unscored import unscored_stages
 from lpfloop.stores.journal_reader import Reader
 from lpfloop.stores.lake import run_folder
 
@@ -62,7 +62,7 @@ def lake(trained: Path, tmp_path: Path) -> Path:
 
 def left(lake: Path) -> dict[tuple[int, str], int | None]:
     with closing(Reader(run_folder(lake, RUN))) as reader:
-        return {(stage.iteration, stage.stage): stage.trained for stage in unscored(reader)}
+        return {(stage.iteration, stage.stage): stage.trained for stage in unscored_stages(reader)}
 
 
 def keys(lake: Path) -> StageKeys:

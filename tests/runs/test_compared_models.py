@@ -12,7 +12,7 @@ from lpfloop.loop.daemon.job import Job
 from lpfloop.loop.daemon.rehearsal import rehearse
 from lpfloop.loop.daemon.run_request import RunOptions
 from lpfloop.loop.data.prompts import tiny_prompts
-from lpfloop.loop.recipes.annotated_pairs import annotated, drafted
+from lpfloop.loop.recipes.annotated_pairs import annotate_pairs, draft_answers
 from lpfloop.stores.records import Candidate
 
 POOL = """
@@ -28,8 +28,8 @@ def test_answers_are_of_the_pools_models(tmp_path):
     settings = (f"completion.pool={path}", "recipe.n=2", "recipe.name=chatglm-ppo")
     wanted = Job(config=judged_config(tmp_path, "greater", *settings), lake=tmp_path, name="a")
     with turn(wanted) as it:
-        pairs = handle_rows(it, annotated(it, it.run.config.recipe))
-        answers: list[Candidate] = handle_rows(it, drafted(it, it.run.config.recipe))
+        pairs = handle_rows(it, annotate_pairs(it, it.run.config.recipe))
+        answers: list[Candidate] = handle_rows(it, draft_answers(it, it.run.config.recipe))
     drafts = {c.candidate_id: c for c in answers}
     sides = Counter(drafts[side].model for p in pairs for side in (p.chosen_id, p.rejected_id))
     assert set(sides) == {"cool", "parrot"}

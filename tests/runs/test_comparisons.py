@@ -10,7 +10,7 @@ from world import handle_rows, turn
 
 from lpfloop.configs.recipes import DPO
 from lpfloop.loop.daemon.job import Job
-from lpfloop.loop.recipes.annotated_pairs import drafted
+from lpfloop.loop.recipes.annotated_pairs import draft_answers
 from lpfloop.loop.run.handles import Rows
 from lpfloop.loop.run.iteration import Iteration
 from lpfloop.loop.stages.compare import annotate
@@ -56,7 +56,7 @@ def test_cut_answers_in_pairs(tmp_path, kept):
     """Pairs mark cut answers, and DPO and a reward model learn the same rows."""
     config = (*CUT, f"annotation.cut_answers={kept}", "annotation.top_p=0.9")
     with turn(job(tmp_path, "wordy", *config)) as it:
-        drafts = drafted(it, DPO(n=4))
+        drafts = draft_answers(it, DPO(n=4))
         pairs = handle_rows(it, prefer(it, drafts, annotate(it, drafts)))
         ends = {draft.candidate_id: draft.finish_reason for draft in handle_rows(it, drafts)}
         assert {json.loads(d.sampling)["top_p"] for d in handle_rows(it, drafts)} == {0.9}

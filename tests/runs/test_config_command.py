@@ -8,7 +8,7 @@ from jsonschema import Draft202012Validator
 from lakes import published_run
 from typer.testing import CliRunner
 
-from lpfloop.configs.load import load_config, resolved, stored_config
+from lpfloop.configs.load import load_config, resolve_config, stored_config
 from lpfloop.configs.schema import PRESETS, ConfigError
 from lpfloop.configs.show import json_schema
 from lpfloop.loop.cli.app import app
@@ -30,7 +30,7 @@ def lake(tmp_path_factory):
     published_run(folder / "lake", policy)
     config = load_config("tiny", "ppo", ["seed=7", "training.dpo.beta=0.3"], {})
     journal = Journal(run_folder(folder / "lake", "r"))
-    journal.set_meta([("config", canonical_json(resolved(config)))])
+    journal.set_meta([("config", canonical_json(resolve_config(config)))])
     journal.close()
     return folder / "lake"
 

@@ -34,8 +34,8 @@ def test_dry_run_would_start(tmp_path) -> None:
 
 
 def test_missing_package(tmp_path, monkeypatch) -> None:
-    there = devices.installed
-    monkeypatch.setattr(devices, "installed", lambda n: None if n == "trl" else there(n))
+    there = devices.installed_version
+    monkeypatch.setattr(devices, "installed_version", lambda n: None if n == "trl" else there(n))
     diagnosis = diagnose(tmp_path, *SCRIPTED)
     assert not diagnosis.ok
     assert about(diagnosis, "trl").remedy == "make setup"

@@ -3,7 +3,7 @@
 from world import RUN, loop, small_config, stand_ins, write_prompts
 
 from lpfloop.loop.lake.query.runs import open_run, status
-from lpfloop.loop.lake.search.duplicates import noted
+from lpfloop.loop.lake.search.duplicates import latest_records
 from lpfloop.stores.digest import run_digest
 from lpfloop.stores.journal_reader import Reader
 from lpfloop.stores.lake import run_folder
@@ -22,7 +22,7 @@ def test_notes_keep_the_digest(tmp_path, monkeypatch):
     assert run_digest(run_folder(plain, RUN)) == run_digest(run_folder(noting, RUN))
     reader = Reader(run_folder(noting, RUN))
     assert len(reader.events("duplicates")) == 3
-    found = noted(reader)
+    found = latest_records(reader)
     reader.close()
     assert found[0]["prompts"]["rows"] == 8
     assert found[1]["candidates"]["rows"] == found[1]["candidates"]["sampled"] == 12

@@ -24,7 +24,7 @@ from lpfloop.loop.run.stop import Stopped
 @pytest.fixture(scope="module", autouse=True)
 def remembered():
     """Cache the slowest steps: each resolved configuration, and the tiny world's prompts."""
-    resolve, made, known = control.resolved, cache(prompts.tiny_prompts), {}
+    resolve, made, known = control.resolve_config, cache(prompts.tiny_prompts), {}
 
     def resolved(config):
         if id(config) not in known:
@@ -32,7 +32,7 @@ def remembered():
         return known[id(config)][1]
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(control, "resolved", resolved)
+        patch.setattr(control, "resolve_config", resolved)
         patch.setattr(prompts, "tiny_prompts", lambda: list(made()))
         yield
 

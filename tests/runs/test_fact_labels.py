@@ -7,7 +7,7 @@ import pytest
 from typer.testing import CliRunner
 
 from lpfloop.critics.facts.fact_judge import WORDS
-from lpfloop.critics.facts.fact_score import FACT_SCORE, counted, fact_metrics
+from lpfloop.critics.facts.fact_score import FACT_SCORE, count_support, fact_metrics
 from lpfloop.loop.cli.app import app
 from lpfloop.loop.data.files import placed_rows
 from lpfloop.loop.data.rating_scale import SCALES, THREE_LEVEL
@@ -74,8 +74,8 @@ def test_imported_file_scores(tmp_path, shared_data):
 
 
 def test_no_verdict_no_score():
-    assert counted([(None, "missing"), (None, "beyond_most")]).unread == 1
-    assert counted([(None, "missing")]).score is None
+    assert count_support([(None, "missing"), (None, "beyond_most")]).unread == 1
+    assert count_support([(None, "missing")]).score is None
     assert fact_metrics([("truncated", 0)], []) == ()
     found = dict(fact_metrics([("scored", 2), ("truncated", 0)], [("supported", "scored")]))
     assert (found[FACT_SCORE], found["facts_unread"], found["abstained"]) == (1.0, 1.0, 0.0)

@@ -10,10 +10,10 @@ from judges import BAD, GOOD, write_reviewed
 from world import Silent, Telling
 
 from lpfloop.configs.load import load_config
-from lpfloop.loop.daemon.eval_sets import ordered
+from lpfloop.loop.daemon.eval_sets import order_prompts
 from lpfloop.loop.daemon.job import Job
 from lpfloop.loop.daemon.loop import run_loop
-from lpfloop.loop.daemon.opening import opened
+from lpfloop.loop.daemon.opening import open_job
 from lpfloop.loop.data.prompts import load_prompts
 from lpfloop.loop.lake.query.runs import open_run, status
 from lpfloop.loop.run.outcomes import NothingToTrainOn
@@ -50,8 +50,8 @@ def job(folder: Path, *overrides: str, texts=(*GOOD, *BAD)) -> Job:
 def running(wanted: Job) -> Iterator[tuple[Run, list[Prompt], Telling]]:
     prompts = load_prompts(wanted.config.prompts, seed=wanted.config.seed)
     told = Telling()
-    with opened(wanted, prompts, told, StopSignal()) as run:
-        yield run, ordered(prompts, "train", wanted.config.seed), told
+    with open_job(wanted, prompts, told, StopSignal()) as run:
+        yield run, order_prompts(prompts, "train", wanted.config.seed), told
 
 
 def texts_of(prompts) -> set[str]:

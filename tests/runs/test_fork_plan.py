@@ -14,7 +14,7 @@ from lpfloop.loop.cli.common import Exit
 from lpfloop.loop.daemon.loop import required_prompts
 from lpfloop.loop.daemon.plan import Plan
 from lpfloop.loop.daemon.plan_lines import plan_lines
-from lpfloop.loop.daemon.planning import planned
+from lpfloop.loop.daemon.planning import plan_run
 from lpfloop.stores.journal_reader import Reader
 from lpfloop.stores.lake import run_folder
 
@@ -37,7 +37,7 @@ def config(lake: Path, *more: str) -> RunConfig:
 
 def plan(lake: Path, *more: str) -> Plan:
     wanted = config(lake, *more)
-    return planned(wanted, required_prompts(wanted, lake), lake, fork=RUN)
+    return plan_run(wanted, required_prompts(wanted, lake), lake, fork=RUN)
 
 
 def reused(found: Plan) -> dict[tuple[int, str], int]:

@@ -29,7 +29,7 @@ from lpfloop.loop.cli.app import app
 from lpfloop.loop.daemon.job import Job
 from lpfloop.loop.evaluation.annotation_session import AnnotationSession, Opinion
 from lpfloop.loop.lake.annotations.bring_in import bring_in_alone, waiting
-from lpfloop.loop.lake.annotations.judging_queue import JudgedItem, QueueRequest, queued
+from lpfloop.loop.lake.annotations.judging_queue import JudgedItem, QueueRequest, queue_items
 from lpfloop.loop.lake.query.runs import open_run
 from lpfloop.loop.run.handles import JudgedRows
 from lpfloop.loop.stages.critique import critique
@@ -53,7 +53,7 @@ def told(*words: object) -> str:
 
 def order(lake: Path, **wanted: object) -> list[tuple[str, ...]]:
     with closing(open_run(lake, JUDGED)) as run:
-        return [JudgedItem.named(name).ids for name in queued(run, queue(**wanted))]
+        return [JudgedItem.named(name).ids for name in queue_items(run, queue(**wanted))]
 
 
 def machine_rows(lake: Path) -> list[str]:

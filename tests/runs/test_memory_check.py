@@ -29,5 +29,5 @@ def test_memory_of_visible_cards(tmp_path, monkeypatch):
     assert hardware.devices().cards == (143771 * 2**20, 80 * GIB)
     os.environ[devices.VISIBLE] = "1"
     assert hardware.devices().cards == (80 * GIB,)
-    monkeypatch.setattr(devices, "installed", lambda n: None if n == "vllm" else "1")
+    monkeypatch.setattr(devices, "installed_version", lambda n: None if n == "vllm" else "1")
     assert hardware.devices().cards == ()

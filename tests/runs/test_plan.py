@@ -14,9 +14,9 @@ from lpfloop.loop.cli.app import app
 from lpfloop.loop.daemon.iterations import turn
 from lpfloop.loop.daemon.job import Job
 from lpfloop.loop.daemon.loop import run_loop
-from lpfloop.loop.daemon.opening import opened
+from lpfloop.loop.daemon.opening import open_job
 from lpfloop.loop.daemon.plan_lines import opening_lines, plan_lines
-from lpfloop.loop.daemon.planning import kept_plan, planned, tell_plan
+from lpfloop.loop.daemon.planning import kept_plan, plan_run, tell_plan
 from lpfloop.loop.daemon.progress import Progress, progress
 from lpfloop.loop.daemon.stand_ins import Notes, RehearsedStage, StandInScorer, StandInTrainer
 from lpfloop.loop.data.prompts import tiny_prompts
@@ -58,7 +58,7 @@ def done(config: RunConfig, prompts: list[Prompt], lake: Path) -> list[Progress]
     """Return the progress of a run with scripted engines, and fake trainer and reward model."""
     stop = StopSignal()
     notes = Notes(costs={}, policy="", stages=[RehearsedStage(iteration=0, stage="")])
-    with opened(Job(config=config, lake=lake, name="a"), prompts, Silent(), stop) as run:
+    with open_job(Job(config=config, lake=lake, name="a"), prompts, Silent(), stop) as run:
         run.trainer = StandInTrainer(notes=notes, policy=run.models.initial)
         run.models.scorer = lambda _=None: StandInScorer(notes=notes)
         turn(run, prompts)
@@ -81,7 +81,7 @@ def test_schedule_as_planned(tmp_path: Path, prompts: list[Prompt], name: str) -
 
 
 def require_as_planned(tmp_path: Path, prompts: list[Prompt], config: RunConfig) -> None:
-    plan = planned(config, prompts, tmp_path / "lake")
+    plan = plan_run(config, prompts, tmp_path / "lake")
     made = done(config, prompts, tmp_path)
     assert plan.ends is None
     assert plan.exact
@@ -103,7 +103,7 @@ def require_as_planned(tmp_path: Path, prompts: list[Prompt], config: RunConfig)
 def test_answers_of_initial_are_planned_once(tmp_path: Path, prompts: list[Prompt]) -> None:
     named = (f"annotation.{role}.model=tiny" for role in ("strong", "medium", "weak"))
     config = config_of("reward-only", "assessment.reference=initial", "iterations=2", *named)
-    plan = planned(config, prompts, tmp_path)
+    plan = plan_run(config, prompts, tmp_path)
     places = [(stage.iteration, stage.stage) for stage in plan.stages]
     assert len(places) == len(set(places))
     assert any(stage.startswith("compare:") for _, stage in places)
@@ -116,7 +116,7 @@ def test_only_equal_iterations_folded(tmp_path: Path, prompts: list[Prompt]) -> 
         ("[rs, rs, rs, dpo]", "iterations 2 to 3 do what iteration 1 does"),
     ]:
         config = config_of("reward-only", f"recipe.train={train}", "iterations=4")
-        plan = planned(config, prompts, tmp_path)
+        plan = plan_run(config, prompts, tmp_path)
         made = {"pair": set[int](), "demonstrate": set[int]()}
         for stage in plan.stages:
             made.get(stage.stage, set[int]()).add(stage.iteration)
@@ -147,7 +147,7 @@ def test_own_recipe_may_differ_later(tmp_path: Path, prompts: list[Prompt]) -> N
     place = tmp_path / "recipe.py"
     place.write_text(OWN_RECIPE)
     chosen = (*QUICK, "iterations=5", "prompts.per_iteration=8", f"recipe.name={place}:wider")
-    plan = planned(load_config("tiny", None, chosen, {}), prompts, tmp_path)
+    plan = plan_run(load_config("tiny", None, chosen, {}), prompts, tmp_path)
     calls = [s.calls for s in plan.stages if s.stage == "sample"]
     assert calls == [16, 16, 32, 16, 16]
 
@@ -155,7 +155,7 @@ def test_own_recipe_may_differ_later(tmp_path: Path, prompts: list[Prompt]) -> N
 @pytest.mark.parametrize("name", ["rlrf", pytest.param("reflective-sft", id="reflective")])
 def test_failures_are_planned_as_all(tmp_path: Path, prompts: list[Prompt], name: str) -> None:
     plans = [
-        planned(config_of(name, f"recipe.refine={which}"), prompts, tmp_path)
+        plan_run(config_of(name, f"recipe.refine={which}"), prompts, tmp_path)
         for which in ("all", "failures")
     ]
     every, failures = ({(s.stage, s.units, s.calls) for s in plan.stages} for plan in plans)

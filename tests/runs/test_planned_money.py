@@ -13,7 +13,7 @@ from lpfloop.configs.load import load_config
 from lpfloop.configs.schema import RunConfig
 from lpfloop.loop.daemon.job import Job
 from lpfloop.loop.daemon.loop import required_prompts, run_loop
-from lpfloop.loop.daemon.planning import planned
+from lpfloop.loop.daemon.planning import plan_run
 from lpfloop.loop.run.outcomes import NothingToTrainOn
 from lpfloop.loop.run.stop import StopSignal
 from lpfloop.policies.engines.engine import Request, Sampling
@@ -68,9 +68,9 @@ def spent(config: RunConfig, lake: Path, name: str) -> float:
 
 def test_plan_costs_what_the_run_does(tmp_path, grader):
     small, large = (config_of(grader, n) for n in (6, 24))
-    unknown = planned(large, required_prompts(large, tmp_path), tmp_path)
+    unknown = plan_run(large, required_prompts(large, tmp_path), tmp_path)
     paid_before = spent(small, tmp_path, "small")
-    plan = planned(large, required_prompts(large, tmp_path), tmp_path)
+    plan = plan_run(large, required_prompts(large, tmp_path), tmp_path)
     paid = spent(large, tmp_path, "large")
     assert paid > 3 * paid_before > 0
     assert 1 / WITHIN < plan.total("money") / paid < WITHIN

@@ -24,7 +24,7 @@ import pytest
 from rows import ONE_OF_EACH, REWARD
 
 from lpfloop.stores import durable, operations, sealing
-from lpfloop.stores.failpoints import armed, observed
+from lpfloop.stores.failpoints import arm, record_names
 from lpfloop.stores.journal import Journal
 from lpfloop.stores.journal_reader import file_path
 from lpfloop.stores.lake import RunWriter
@@ -370,7 +370,7 @@ def store(record: Recorder) -> None:
             if part.file is not None:
                 record.claim(file_path(folder, part.table, part.file), is_part)
 
-    with armed({"journal.seal.after": named}):
+    with arm({"journal.seal.after": named}):
         for stage in ("reward", "again"):
             journal.plan(1, stage, stage, lambda stage=stage: [f"{stage}-{n}" for n in range(3)])
             for n in range(3):
@@ -488,7 +488,7 @@ def die(name: str) -> None:
 def test_killed_then_without_power(tmp_path, subtests, history):
     """Files that a killed process made but did not sync become durable in the next process."""
     with recording(tmp_path / "once") as record:
-        with observed() as reached:
+        with record_names() as reached:
             history(record)
         times = Counter[str]()
         for name in reached:
@@ -497,7 +497,7 @@ def test_killed_then_without_power(tmp_path, subtests, history):
             record.root, record.log = tmp_path / place, []
             record.root.mkdir()
             (record.root / "of others").touch()
-            with armed({place: die}), pytest.raises(Killed):
+            with arm({place: die}), pytest.raises(Killed):
                 history(record)
             killed = len(record.log)
             durable.sweep(record.root)

@@ -12,7 +12,7 @@ from lpfloop.configs.load import load_config
 from lpfloop.loop.daemon.iterations import iteration
 from lpfloop.loop.daemon.job import Job
 from lpfloop.loop.daemon.loop import run_loop
-from lpfloop.loop.daemon.opening import opened
+from lpfloop.loop.daemon.opening import open_job
 from lpfloop.loop.data.prompts import load_prompts
 from lpfloop.loop.evaluation.probe import probe
 from lpfloop.loop.lake.query.runs import open_run, status
@@ -81,7 +81,7 @@ def probe_with(wanted: Job, number: int, script: str, reporter: Telling) -> None
         metrics="{}",
     )
     prompts = load_prompts(wanted.config.prompts, seed=0)
-    with opened(wanted, prompts, reporter, StopSignal()) as run:
+    with open_job(wanted, prompts, reporter, StopSignal()) as run:
         probe(replace(iteration(run, number, first), policy=policy))
 
 

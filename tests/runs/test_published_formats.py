@@ -7,7 +7,7 @@ import pytest
 from lpfloop.loop.data.files import InputError
 from lpfloop.loop.data.prompt_rows import RowShape
 from lpfloop.loop.data.prompts import read_prompts
-from lpfloop.loop.lake.imports.import_files import Import, detected, import_files
+from lpfloop.loop.lake.imports.import_files import Import, detect_format, import_files
 from lpfloop.loop.lake.query.runs import open_run
 
 
@@ -111,7 +111,7 @@ def test_last_answers_left_out(file):
 def test_transcripts_become_pairs(file, load):
     before = "\n\nHuman: Hi\n\nAssistant: Hello:\n\nAssistant is my name.\n\nHuman: Two?"
     sides = {"chosen": f"{before}\n\nAssistant: 2", "rejected": f"{before}\n\nAssistant: 3"}
-    assert detected(file(sides)) == "pairs"
+    assert detect_format(file(sides)) == "pairs"
     found = load(file(sides))
     said = [(m["role"], m["content"]) for m in found["prompts"][0]["messages"]]
     answer = "Hello:\n\nAssistant is my name."

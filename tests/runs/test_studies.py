@@ -9,7 +9,7 @@ from measures import MARGINS
 from rlrf_grpo import STUDY
 from rows import CANDIDATE, PAIR, STATISTIC
 
-from lpfloop.configs.load import resolved
+from lpfloop.configs.load import resolve_config
 from lpfloop.loop.studies.claims import HOLDS
 from lpfloop.loop.studies.evidence import Evidence
 from lpfloop.loop.studies.run_study import StudyRequest, run_study
@@ -57,7 +57,7 @@ def test_gains_count_from_m0_of_the_seed(tmp_path):
 
 def write_end(job, end="done: 1 iterations"):
     """Write a job's run with this end."""
-    facts = {"config": canonical_json(resolved(job.config))}
+    facts = {"config": canonical_json(resolve_config(job.config))}
     with closing(Journal.create(run_folder(job.lake, job.name), facts)) as journal:
         journal.record("end", end)
 

@@ -10,7 +10,7 @@ from world import RUN, Telling, small_config, stand_ins, write_prompts
 from lpfloop.configs.schema import RunConfig
 from lpfloop.loop.daemon.job import Job
 from lpfloop.loop.daemon.loop import run_loop
-from lpfloop.loop.daemon.opening import opened
+from lpfloop.loop.daemon.opening import open_job
 from lpfloop.loop.daemon.tell_trackers import (
     TrackerNote,
     iteration_rows,
@@ -36,7 +36,7 @@ def lake(tmp_path: Path, config: RunConfig) -> Path:
 
 def test_rows_follow_those_before(lake: Path, config: RunConfig) -> None:
     told, places, evaluated = TrackerNote(), [], []
-    with opened(Job(config=config, lake=lake, name=RUN), [], Telling(), StopSignal()) as run:
+    with open_job(Job(config=config, lake=lake, name=RUN), [], Telling(), StopSignal()) as run:
         for number in range(3):
             rows, told.steps = iteration_rows(run, number, told)
             told.rows += len(rows)
@@ -52,7 +52,7 @@ def test_failing_tracker_is_noted(lake: Path, config: RunConfig, monkeypatch) ->
     monkeypatch.setitem(sys.modules, "wandb", None)
     assert not (lake / "runs" / RUN / "tracking").exists()
     reporter = Telling()
-    with opened(Job(config=config, lake=lake, name=RUN), [], reporter, StopSignal()) as run:
+    with open_job(Job(config=config, lake=lake, name=RUN), [], reporter, StopSignal()) as run:
         to = config.tracking.model_copy(update={"to": ("wandb",)})
         run.config = config.model_copy(update={"tracking": to})
         tell_trackers(run, 2)

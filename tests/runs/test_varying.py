@@ -17,7 +17,7 @@ from lpfloop.loop.daemon.loop import run_loop
 from lpfloop.loop.lake.query.runs import open_run, status
 from lpfloop.loop.run.outcomes import NothingToTrainOn
 from lpfloop.loop.run.stop import StopSignal
-from lpfloop.loop.stages.variance_filter import fate, varied
+from lpfloop.loop.stages.variance_filter import fate, filter_variance
 from lpfloop.policies.engines.engine import ScoreBatch, ScoreResult
 
 SETTINGS = (
@@ -83,7 +83,7 @@ def test_an_unreachable_margin_ends_it(tmp_path):
         turn(job(tmp_path, "prompts.variance.margin=100", texts=GOOD[4:])) as it,
         pytest.raises(NothingToTrainOn, match=r"prompts\.variance\.margin \(100\.0\)"),
     ):
-        varied(it, it.prompts("preference"), None)
+        filter_variance(it, it.prompts("preference"), None)
     unmeasured = (*SETTINGS, "reward.model=none", "prompts.variance.margin=1")
     config = load_config("tiny", "rlrf", unmeasured, {})
     with pytest.raises(ConfigError, match=r"prompts\.variance\.margin needs one"):

@@ -15,7 +15,7 @@ from typing import Literal
 from lpfloop.critics.templating import render
 from lpfloop.loop.tiny.arithmetic import ASPECT as LOGIC
 from lpfloop.loop.tiny.arithmetic import LARGEST
-from lpfloop.loop.tiny.exercises import Exercise, opened
+from lpfloop.loop.tiny.exercises import Exercise, add_opener
 from lpfloop.loop.tiny.instructions import PEOPLE, TOWNS, WORDS
 from lpfloop.loop.tiny.nouns import FRIENDLY, TASKS, Task
 from lpfloop.loop.tiny.people import ASPECT as FACTUALITY
@@ -99,7 +99,7 @@ def reflection_prompt(exercise: Exercise, answer: str, feedback: str) -> str:
 def demonstration(exercise: Exercise, rng: random.Random) -> str:
     """Answer carefully or carelessly, as often as the exercise's kind has it."""
     careful = rng.random() < exercise.care_share
-    return opened(exercise, exercise.careful(rng) if careful else exercise.careless(rng), rng)
+    return add_opener(exercise, exercise.careful(rng) if careful else exercise.careless(rng), rng)
 
 
 def judged_answer(exercise: Exercise, rng: random.Random) -> str:
@@ -111,7 +111,7 @@ def judged_answer(exercise: Exercise, rng: random.Random) -> str:
         body = exercise.careless(rng)
     else:
         body = exercise.stray(rng)
-    return opened(exercise, body, rng)
+    return add_opener(exercise, body, rng)
 
 
 def lesson(
@@ -132,7 +132,7 @@ def lesson(
     if kind == "reflection":
         refined = answer
         if not verdict.good and rng.random() < MENDED_SHARE:
-            refined = opened(exercise, exercise.mend(answer), rng)
+            refined = add_opener(exercise, exercise.mend(answer), rng)
         return Lesson(kind, task, reflection_prompt(exercise, answer, feedback), refined)
     if kind == "critique":
         feedback = critique_text(exercise.recall(answer))

@@ -106,17 +106,19 @@ def _votes(run: RunReader) -> pl.DataFrame:
         people = [pl.col("annotator").str.starts_with(name) for name in TRUSTED]
         rows = rows.filter(pl.any_horizontal(people))
     found = rows.unique("preference_id", maintain_order=True).collect()
-    sided = _sided(found, "first_id", "second_id")
+    sided = _sort_sides(found, "first_id", "second_id")
     return sided.sort("prompt_id", *SIDES, "judged_at", "preference_id", nulls_last=False)
 
 
 def _pairs(run: RunReader) -> pl.DataFrame:
     """Return the pairs that were imported as pairs; equal scores make a tie."""
     rows = run.scan("pairs").filter(pl.col("rule") == AS_PAIR)
-    return _sided(rows.unique("pair_id", maintain_order=True).collect(), "chosen_id", "rejected_id")
+    return _sort_sides(
+        rows.unique("pair_id", maintain_order=True).collect(), "chosen_id", "rejected_id"
+    )
 
 
-def _sided(rows: pl.DataFrame, first: str, second: str) -> pl.DataFrame:
+def _sort_sides(rows: pl.DataFrame, first: str, second: str) -> pl.DataFrame:
     """Add the ids of the two answers in sorted order."""
     turned = pl.col(first) > pl.col(second)
     return rows.with_columns(

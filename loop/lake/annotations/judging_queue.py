@@ -12,13 +12,13 @@ from typing import Literal, Self, get_args
 
 import polars as pl
 
-from ....configs.likely_names import meant
+from ....configs.likely_names import did_you_mean
 from ....stores.keys import canonical_json, derive_seed, digest
 from ....stores.lake import RunReader
 from ....stores.records import SCORED
 from ...data.assignments import Overlap
 from ...data.files import InputError
-from ...data.judged_candidates import VISIBLE, trusted
+from ...data.judged_candidates import VISIBLE, is_trusted
 from ..query.critic_scores import verified_answers
 
 Judged = Literal["ratings", "pairs"]
@@ -69,7 +69,8 @@ def rule_named(name: str) -> SamplingRule:
         if rule == name:
             return rule
     raise InputError(
-        f"--order {name}: no such order; {meant(name, RULES)}the orders are {', '.join(RULES)}"
+        f"--order {name}: no such order; {did_you_mean(name, RULES)}the orders are "
+        f"{', '.join(RULES)}"
     )
 
 
@@ -93,7 +94,7 @@ class JudgedItem:
         return cls(prompt_id=prompt_id, ids=tuple(ids), aspect=aspect)
 
 
-def queued(run: RunReader, wanted: QueueRequest) -> list[str]:
+def queue_items(run: RunReader, wanted: QueueRequest) -> list[str]:
     """Return the items of a queue, in order.
 
     Raises:
@@ -171,13 +172,13 @@ def _prompts(run: RunReader, iteration: int, wanted: QueueRequest) -> pl.Series:
         .collect(engine="streaming")
     )
     drawn = prompts.join(answered, on="prompt_id", how="semi").sort("prompt_id")
-    return drawn.sort(_mixed("prompt_id", wanted.seed)).head(PROMPTS)["prompt_id"]
+    return drawn.sort(_tie_breaker("prompt_id", wanted.seed)).head(PROMPTS)["prompt_id"]
 
 
 def _signals(run: RunReader, answers: pl.DataFrame, wanted: QueueRequest) -> pl.DataFrame:
     """Return the answers with the judgments of models and verifier, as numbers."""
     iteration, ids = int(answers["iteration"][0]), answers["candidate_id"].implode()
-    rated = _rated(run, iteration, ids, wanted.aspect)
+    rated = _rate_answers(run, iteration, ids, wanted.aspect)
     rewards = (
         run.scan("rewards", columns={"candidate_id", "score"}, iteration=iteration)
         .filter(pl.col("score").is_not_null(), pl.col("candidate_id").is_in(ids))
@@ -201,16 +202,18 @@ def _signals(run: RunReader, answers: pl.DataFrame, wanted: QueueRequest) -> pl.
     return found.with_columns(
         # The best answer of its prompt by reward has 1, the worst 0.
         rank=pl.when(size > 1).then((place - 1) / (size - 1)).over("prompt_id"),
-        mixed=_mixed("candidate_id", wanted.seed),
+        mixed=_tie_breaker("candidate_id", wanted.seed),
     ).with_columns(doubt=_doubt(), conflict=_conflict())
 
 
-def _rated(run: RunReader, iteration: int, ids: pl.Series, aspect: str | None) -> pl.DataFrame:
+def _rate_answers(
+    run: RunReader, iteration: int, ids: pl.Series, aspect: str | None
+) -> pl.DataFrame:
     """Return of each answer the models' mean rating, how far they differ, whether all are 1."""
     columns = {"candidate_id", "critic", "status", "aspects"}
     each = (
         run.scan("critiques", columns=columns, iteration=iteration)
-        .filter(~trusted("critic"), pl.col("candidate_id").is_in(ids))
+        .filter(~is_trusted("critic"), pl.col("candidate_id").is_in(ids))
         .select("candidate_id", "aspects", unread=pl.col("status") != SCORED)
         .explode("aspects")
         .with_columns(pl.col("aspects").struct.unnest())
@@ -294,7 +297,7 @@ def _pairs(signals: pl.DataFrame, wanted: QueueRequest) -> pl.DataFrame:
     )
 
 
-def _mixed(identity: str, seed: int) -> pl.Expr:
+def _tie_breaker(identity: str, seed: int) -> pl.Expr:
     """Return a number by which equal scores are ordered: another one for each seed.
 
     Ids end with a hash, so multiplying its last digits by an odd number mixes them well.

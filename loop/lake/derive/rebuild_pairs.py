@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 
 import polars as pl
 
-from ....configs.likely_names import listed, meant
+from ....configs.likely_names import did_you_mean, list_names
 from ....stores.address import run_argument
 from ....stores.derived import DerivedError, Draft, open_derived
 from ....stores.frames import as_arrow
@@ -108,7 +108,7 @@ class Rederivation:
         """
         outcomes = Counter[str]()
         for how in self.ways:
-            for made in self._made(how):
+            for made in self._make_rows(how):
                 draft.add(TABLES[self.row_type], as_arrow(made.rows))
                 draft.add("yields", as_arrow(made.yields))
                 if made.receipts:
@@ -122,7 +122,7 @@ class Rederivation:
             )
         return {"outcomes": dict(outcomes.most_common())}
 
-    def _made(self, how: Way) -> Iterator[Made]:
+    def _make_rows(self, how: Way) -> Iterator[Made]:
         """Yield the rows of an iteration by blocks of prompts, with receipts if any."""
         if isinstance(how, Pairing):
             yield from derive(self.run, self.row_type, how, self.critiques, self.deciding)
@@ -144,7 +144,7 @@ def rebuild_pairs(run: RunReader, wanted: DerivationRequest) -> Told:
     if wanted.rule == GRADED_CRITIQUE:
         told = overall_critiques(run, wanted)
         return keep(run, wanted.name or wanted.rule, told.lineage, told.make)
-    made = _planned(run, wanted)
+    made = _plan(run, wanted)
     return keep(run, wanted.name or default_name(wanted, made.ways[0]), made.lineage, made.make)
 
 
@@ -163,7 +163,7 @@ def derive(
         yield DERIVE[row_type](block.judged, block.prompts, how)
 
 
-def _planned(run: RunReader, wanted: DerivationRequest) -> Rederivation:
+def _plan(run: RunReader, wanted: DerivationRequest) -> Rederivation:
     """Fill in defaults, and refuse impossible requests."""
     config = json.loads(run.journal.meta("config") or "{}")
     seed = config.get("seed", 0) if wanted.seed is None else wanted.seed
@@ -205,7 +205,8 @@ def _rule(name: str) -> Rule:
     if name not in RULES:
         known = (*RULES, *BINARISATIONS, GRADED_CRITIQUE)
         raise DerivedError(
-            f"--rule {name}: no such rule; {meant(name, known)}the rules are {listed(known)}"
+            f"--rule {name}: no such rule; {did_you_mean(name, known)}the rules are "
+            f"{list_names(known)}"
         )
     return name
 
@@ -213,7 +214,7 @@ def _rule(name: str) -> Rule:
 def _row_type(rule: Rule, table: str | None) -> TrainedRow:
     name = table or TABLE_OF.get(rule, TABLES[Pair])
     if name not in TRAINABLE:
-        raise DerivedError(f"--table {name}: only {listed(tuple(TRAINABLE))} can be derived")
+        raise DerivedError(f"--table {name}: only {list_names(tuple(TRAINABLE))} can be derived")
     row_type = TRAINABLE[name]
     if (row_type is UnpairedAnswer) != (rule == EITHER):
         raise DerivedError(f"--rule {rule} does not make {name}: leave --table out")

@@ -15,9 +15,9 @@ from ....stores.derived import DerivedError
 from ....stores.journal_reader import Part
 from ....stores.keys import Json, digest
 from ....stores.lake import RunReader
-from ...data.binarize import graded
+from ...data.binarize import add_scores
 from ...data.judged_candidates import READ, Deciding, judge, verdicts
-from ...data.stage_names import named, of_any_round
+from ...data.stage_names import critique_label, of_any_round
 
 CANDIDATES_A_BLOCK = 30_000
 PROMPTS_A_BLOCK = 5_000
@@ -112,7 +112,7 @@ def _judges(stage: str) -> bool:
 
 def _about(stage: str) -> set[str]:
     """Return the stages whose candidates a stage is about, or that it is itself."""
-    return {*of_any_round(named(stage)).rpartition(":")[2].split("+")}
+    return {*of_any_round(critique_label(stage)).rpartition(":")[2].split("+")}
 
 
 JUDGED = Evidence(noun="judged", tables=frozenset(READ), makes=_judges)
@@ -157,7 +157,7 @@ def graded_blocks(run: RunReader, iteration: int) -> Iterator[PromptBlock]:
     for block in _cut(parts, is_whole=lambda part: part.stage == IMPORTED):
         candidates = _columns(run, "candidates", block)
         order = candidates.select("prompt_id").unique(maintain_order=True)
-        judged = graded(candidates, _columns(run, "grades", block))
+        judged = add_scores(candidates, _columns(run, "grades", block))
         for part in order.iter_slices(PROMPTS_A_BLOCK):
             yield PromptBlock(
                 prompts=part.join(prompts, on="prompt_id", maintain_order="left"),

@@ -79,7 +79,7 @@ def _part(title: str, body: str) -> Iterator[str]:
         yield f"## {title}\n\n{body}"
 
 
-def _counted(frame: pl.LazyFrame, *names: str) -> list[tuple[Any, ...]]:
+def _count_rows(frame: pl.LazyFrame, *names: str) -> list[tuple[Any, ...]]:
     counted = (
         frame.group_by(*names)
         .len("rows")
@@ -89,13 +89,13 @@ def _counted(frame: pl.LazyFrame, *names: str) -> list[tuple[Any, ...]]:
 
 
 def _prompts(run: RunReader) -> str:
-    return _table(("task", "split", "prompts"), _counted(run.scan("prompts"), "task", "split"))
+    return _table(("task", "split", "prompts"), _count_rows(run.scan("prompts"), "task", "split"))
 
 
 def _models(run: RunReader, iteration: int | None) -> str:
     candidates = run.scan("candidates", iteration=iteration)
-    made = _counted(candidates, "kind", "model", "policy")
-    rewards = _counted(run.scan("rewards", iteration=iteration), "reward_model")
+    made = _count_rows(candidates, "kind", "model", "policy")
+    rewards = _count_rows(run.scan("rewards", iteration=iteration), "reward_model")
     parts = [_table(("kind", "model", "checkpoint or source", "candidates"), made)] if made else []
     parts += [_table(("reward model", "rewards"), rewards)] if rewards else []
     return "\n\n".join(parts)
@@ -103,7 +103,7 @@ def _models(run: RunReader, iteration: int | None) -> str:
 
 def _critics(run: RunReader, iteration: int | None) -> str:
     critiques = run.scan("critiques", iteration=iteration)
-    said = _counted(critiques, "critic", "status")
+    said = _count_rows(critiques, "critic", "status")
     if not said:
         return ""
     rated = (
@@ -141,7 +141,7 @@ def _rules(run: RunReader, contents: Contents) -> str:
     made = [
         (table, *found)
         for table in ("pairs", "demonstrations", "unpaired_answers")
-        for found in _counted(run.scan(table, iteration=contents.iteration), "rule")
+        for found in _count_rows(run.scan(table, iteration=contents.iteration), "rule")
     ]
     recipe = json.loads(run.journal.meta("config") or "{}").get("recipe")
     said = f"\n\nRecipe: `{json.dumps(recipe)}`" if recipe else ""
@@ -149,7 +149,7 @@ def _rules(run: RunReader, contents: Contents) -> str:
 
 
 def _sources(run: RunReader, contents: Contents) -> str:
-    sources = _counted(run.scan("prompts"), "source")
+    sources = _count_rows(run.scan("prompts"), "source")
     licence = contents.license or (
         "not stated; it depends on the sources and on the models that answered. State it with "
         "`--license`"

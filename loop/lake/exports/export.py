@@ -13,7 +13,7 @@ from typing import Any
 import polars as pl
 import pyarrow as pa
 
-from ....configs.likely_names import alike, listed, meant
+from ....configs.likely_names import alike, did_you_mean, list_names
 from ....configs.schema import ConfigError
 from ....configs.secrecy import row_without_keys, without_keys
 from ....stores.derived import open_derived, scan_derived
@@ -98,14 +98,15 @@ def export_table(job: Export) -> Exported:
 def _check(job: Export) -> None:
     """Refuse a format that does not fit the table, naming those that do."""
     if job.table not in ROW_TYPES:
-        tables = listed(alike(job.table, ROW_TYPES))
+        tables = list_names(alike(job.table, ROW_TYPES))
         raise ConfigError(
-            f"{job.table}: no such table; {meant(job.table, ROW_TYPES)}the tables are {tables}"
+            f"{job.table}: no such table; {did_you_mean(job.table, ROW_TYPES)}the "
+            f"tables are {tables}"
         )
     if job.form not in FORMS:
         raise ConfigError(
-            f"--as {job.form}: no such format; {meant(job.form, FORMS)}the formats are "
-            f"{listed(tuple(FORMS))}"
+            f"--as {job.form}: no such format; {did_you_mean(job.form, FORMS)}the formats are "
+            f"{list_names(tuple(FORMS))}"
         )
     if job.form == ULTRAFEEDBACK:
         fitting = ["candidates"]

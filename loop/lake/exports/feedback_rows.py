@@ -17,7 +17,7 @@ from ....stores.records import Grade, Message, Prompt
 from ...data.file_row import as_row
 from ...data.prompt_rows import CORRECT, INCORRECT, LISTED, NO_ANSWER
 from ...data.rating_scale import SCALES, number
-from ..imports.imported_grades import PUBLISHED, published
+from ..imports.imported_grades import PUBLISHED, published_form
 from ..imports.imported_rows import Maker
 from ..imports.ultrafeedback_rows import MEAN, prompt_of
 from .candidate_groups import Group, Judged
@@ -109,7 +109,7 @@ def _grade(row: Record) -> Grade:
 def _annotation(grade: Grade) -> object:
     """Return a grade in the published form of its aspect."""
     if grade.attempts == PUBLISHED:
-        return published(grade)
+        return published_form(grade)
     rating = None if grade.rating is None else f"{grade.rating:g}"
     if grade.status == Status.NOT_APPLICABLE:
         rating = NOT_RATED
@@ -124,7 +124,7 @@ def _annotation(grade: Grade) -> object:
 
 
 def _overall(grade: Grade) -> object:
-    return published(grade) if grade.attempts == PUBLISHED else grade.rating
+    return published_form(grade) if grade.attempts == PUBLISHED else grade.rating
 
 
 def _mean(judged: Judged, annotations: Mapping[str, Any]) -> float | None:

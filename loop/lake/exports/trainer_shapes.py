@@ -95,7 +95,7 @@ def _trained_on(row: Record) -> Iterable[Record]:
     return (row,) if row["split"] == DATA else ()
 
 
-def _asked(row: Record) -> object:
+def _prompt_text(row: Record) -> object:
     """Return a prompt as a text if a user said it alone."""
     turns = row["prompt"]
     return turns[0]["content"] if [turn["role"] for turn in turns] == ["user"] else turns
@@ -187,7 +187,7 @@ SHAPES: Mapping[str, Sequence[Shape]] = {
             "pairs",
             JSONL,
             {
-                "prompt": (TEXT, _asked),
+                "prompt": (TEXT, _prompt_text),
                 "chosen": (TEXT, lambda row: row["chosen"][-1]["content"]),
                 "rejected": (TEXT, lambda row: row["rejected"][-1]["content"]),
                 "source_index": (INT, _source_index),

@@ -5,16 +5,16 @@ from typing import cast
 
 from ....stores.records import Message, Prompt
 from ....stores.schemas import Row as StoredRow
-from ...data.conversations import answered, speaker_of
+from ...data.conversations import speaker_of, split_answer
 from ...data.files import Row, RowError
 from ...data.json_rows import unpack_cells
 from ...data.row_fields import (
     ANSWER_FIELDS,
     MODEL_FIELDS,
+    add_family,
     answer_of,
     critic_of,
     fields_of,
-    filed,
     list_of,
     model_of,
     object_of,
@@ -36,12 +36,12 @@ Rows = Iterator[StoredRow]
 
 def prompts(row: Row, make: Maker) -> Rows:
     """Read a prompt without answers."""
-    yield make.prompt(filed(row))
+    yield make.prompt(add_family(row))
 
 
 def candidates(row: Row, make: Maker) -> Rows:
     """Read a prompt with one or more answers, which may have ratings, labels and a score."""
-    asked = filed(row)
+    asked = add_family(row)
     texts = [name for name in (*ANSWER_FIELDS, *ENTRY_FIELDS) if _texts(row.glance(name))]
     if texts:
         prompt, answer = make.prompt(asked), None
@@ -49,7 +49,7 @@ def candidates(row: Row, make: Maker) -> Rows:
         prompt, answer = prompt_and_answer(asked, make)
     yield prompt
     if answer is not None:
-        yield from _answered(prompt, answer, row, make)
+        yield from _answer_rows(prompt, answer, row, make)
     for name in texts:
         yield from _samples(prompt, name, row, make)
     for name in [name for name in ENTRY_FIELDS if name not in texts]:
@@ -58,7 +58,7 @@ def candidates(row: Row, make: Maker) -> Rows:
             text = answer_of(item)
             if text is None:
                 raise RowError(f"{name}[{place}] lacks {' or '.join(ANSWER_FIELDS)}")
-            yield from _answered(prompt, text, item, make)
+            yield from _answer_rows(prompt, text, item, make)
 
 
 def _texts(value: object) -> bool:
@@ -77,7 +77,7 @@ def _samples(prompt: Prompt, name: str, row: Row, make: Maker) -> Rows:
     shared = {one: row.get(one) for one in MODEL_FIELDS if row.get(one) is not None}
     for n, text in enumerate(texts, start=1):
         item = Row({**shared, **{one: given[n - 1] for one, given in beside.items()}})
-        yield from _answered(prompt, text_or_empty(text, f"{name}[{n}]"), item, make, sample=n)
+        yield from _answer_rows(prompt, text_or_empty(text, f"{name}[{n}]"), item, make, sample=n)
         for one, why in item.misreadings().items():
             row.misread(BESIDE[one], why)
 
@@ -90,7 +90,7 @@ def prompt_and_answer(row: Row, make: Maker) -> tuple[Prompt, str | None]:
     for field in ("messages", "conversations"):
         turns = row.get(field)
         if isinstance(turns, list) and _is_answer(cast("list[object]", turns)[-1:]):
-            before, text = answered(cast("list[object]", turns), field)
+            before, text = split_answer(cast("list[object]", turns), field)
             return make.prompt(row.having({field: _turns(before)})), text
     answer = answer_of(row)
     return make.prompt(row), blank if answer is None else answer
@@ -111,7 +111,7 @@ def _is_answer(last: list[object]) -> bool:
     return any(isinstance(turn, Row) and speaker_of(turn) == "assistant" for turn in last)
 
 
-def _answered(
+def _answer_rows(
     prompt: Prompt, text: str, row: Row, make: Maker, *, sample: int | None = None
 ) -> Rows:
     """Yield one answer with the row's ratings, labels and scores."""

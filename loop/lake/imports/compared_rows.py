@@ -10,7 +10,7 @@ from ...data.prompt_rows import LISTED
 from ...data.rating_scale import number
 from ...data.row_fields import (
     PLAIN_VOTES,
-    filed,
+    add_family,
     human,
     one_of,
     published_text,
@@ -61,7 +61,7 @@ def _numbered_person(row: Row) -> str | None:
 
 def _two(row: Row, make: Maker) -> tuple[Prompt, Candidate, Candidate]:
     """Return a prompt and its two answers."""
-    asked = filed(row)
+    asked = add_family(row)
     if not str(row.get("instruction") or "").strip():
         asked = asked.having({"instruction": row.get("input"), "input": ""})
     prompt = make.prompt(asked.without(asked.keys() - ASKED))

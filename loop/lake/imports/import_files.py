@@ -29,14 +29,14 @@ from .import_formats import ANNOTATIONS, FORMATS, format_of, named_layout, rows_
 from .imported_annotations import (
     IDS,
     add_annotations,
-    annotated,
     annotations,
     candidates_of,
+    is_annotation,
     present,
 )
 from .imported_grades import overall_receipts
 from .imported_rows import Maker, by_type
-from .row_reader import Count, FileReading, counted
+from .row_reader import Count, FileReading, count_rows
 
 IMPORT = "import"
 ROWS_A_UNIT = 1000
@@ -102,7 +102,7 @@ def import_files(job: Import) -> Imported:
     look = _notes(job).bad
     layout = named_layout(job.form)
     own = layout if isinstance(layout, OwnFunction) else None
-    forms = {path: job.form or detected(path, look) for path in job.files}
+    forms = {path: job.form or detect_format(path, look) for path in job.files}
     scale = _scale(job, _default_scale(forms))
     source = job.source or job.files[0].name
     make = Maker(source=source, scale=scale, task=job.task)
@@ -133,7 +133,7 @@ def _notes(job: Import, *, again: bool = False) -> RowNotes:
     return RowNotes(skips=job.skip_bad, remedy=remedy, again=again)
 
 
-def detected(path: Path, bad: BadRow = refuse) -> str:
+def detect_format(path: Path, bad: BadRow = refuse) -> str:
     """Return the format of a file by its first row that can be read.
 
     Raises:
@@ -145,7 +145,7 @@ def detected(path: Path, bad: BadRow = refuse) -> str:
         except RowError as error:
             bad(path, place, error)
             continue
-        if annotated(known):
+        if is_annotation(known):
             return ANNOTATIONS
         found = format_of(known)
         if found is None:
@@ -198,7 +198,7 @@ def _import(job: Import, reading: FileReading, facts: Mapping[str, Json]) -> Imp
     """Import the files as a new run, or finish an interrupted import."""
     notes = _notes(job)
     notes.files(job.files)
-    found = counted((made for _, made in reading.rows(notes)), notes)
+    found = count_rows((made for _, made in reading.rows(notes)), notes)
     notes.require_few(job.bad_share, "--bad-share")
     identity = digest(facts)
     journal = _journal(job, facts, notes)
@@ -217,7 +217,7 @@ def _import(job: Import, reading: FileReading, facts: Mapping[str, Json]) -> Imp
             journal.record("end", f"imported {found.read} rows of {len(job.files)} files")
     finally:
         store.close()
-    return _told(job, facts, found, notes, again=not pending)
+    return _summary(job, facts, found, notes, again=not pending)
 
 
 def _journal(job: Import, facts: Mapping[str, Json], notes: RowNotes) -> Journal:
@@ -279,7 +279,7 @@ def _annotate(job: Import, make: Maker, facts: Mapping[str, Json]) -> Imported:
         told = present(run, (row for rows in made for row in rows))
     finally:
         run.close()
-    found = counted(made, notes)
+    found = count_rows(made, notes)
     notes.require_few(job.bad_share, "--bad-share")
     rows = [row for rows in made for row in rows if isinstance(row, Critique | Preference)]
     first = min((row.iteration for row in rows), default=0)
@@ -289,10 +289,10 @@ def _annotate(job: Import, make: Maker, facts: Mapping[str, Json]) -> Imported:
         pending = add_annotations(store, [*rows, *receipts] if rows else [], identity, told)
     finally:
         store.close()
-    return _told(job, facts, found, notes, again=not pending)
+    return _summary(job, facts, found, notes, again=not pending)
 
 
-def _told(
+def _summary(
     job: Import, facts: Mapping[str, Json], found: Count, notes: RowNotes, *, again: bool
 ) -> Imported:
     return Imported(

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import cast
 
-from ....configs.likely_names import alike, listed, meant
+from ....configs.likely_names import alike, did_you_mean, list_names
 from ....configs.own_function import OwnFunction, names_function, own_function
 from ....configs.schema import ConfigError
 from ....stores.schemas import Row as StoredRow
@@ -95,7 +95,8 @@ def named_layout(name: str | None) -> str | OwnFunction | None:
     if name not in (*FORMATS, ANNOTATIONS):
         known = alike(name, (*FORMATS, ANNOTATIONS))
         raise InputError(
-            f"--as {name}: no such format; {meant(name, known)}the formats are {listed(known)}"
+            f"--as {name}: no such format; {did_you_mean(name, known)}the formats are "
+            f"{list_names(known)}"
         )
     return name
 

@@ -26,7 +26,7 @@ IDS = ("candidate_id", "first_id", "second_id")
 PREFERRED: tuple[Preferred, ...] = ("first", "second", "tie")
 
 
-def annotated(row: Row) -> bool:
+def is_annotation(row: Row) -> bool:
     """Whether a row is an annotation: it names candidates, and lacks an answer."""
     answers = any(row.get(name) is not None for name in ANSWER_FIELDS) or ends_with_an_answer(row)
     return not answers and ("candidate_id" in row or {"first_id", "second_id"} <= set(row))
@@ -93,9 +93,11 @@ def annotations(row: Row, make: Maker, known: Mapping[str, Known]) -> Iterator[S
         verdicts = verdicts_of(row)
         if not verdicts and not said:
             raise RowError("neither 'ratings' nor 'text' has anything on the candidate")
-        yield make.critique(_known(row, "candidate_id", known), who, verdicts, said, when=when)
+        yield make.critique(
+            _known_candidate(row, "candidate_id", known), who, verdicts, said, when=when
+        )
         return
-    first, second = (_known(row, name, known) for name in IDS[1:])
+    first, second = (_known_candidate(row, name, known) for name in IDS[1:])
     if first.prompt_id != second.prompt_id or first.candidate_id == second.candidate_id:
         raise RowError("'first_id' and 'second_id' must be two candidates of one prompt")
     order = one_of(row, "order", ORDERS) or "as_given"
@@ -132,7 +134,7 @@ def _long(given: object) -> float:
     return seconds
 
 
-def _known(row: Row, name: str, known: Mapping[str, Known]) -> Known:
+def _known_candidate(row: Row, name: str, known: Mapping[str, Known]) -> Known:
     identity = text_of(row.get(name), name)
     if identity not in known:
         raise RowError(f"{name!r}: candidate {identity!r} is not in the run")

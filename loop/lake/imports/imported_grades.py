@@ -96,7 +96,7 @@ def last_of(given: object) -> object:
     return entries[-1] if entries else None
 
 
-def published(grade: Grade) -> object:
+def published_form(grade: Grade) -> object:
     """Return a grade in its published form, an overall score after the repair."""
     given = json.loads(grade.text)
     if grade.status == DOUBTFUL:

@@ -121,7 +121,7 @@ class Count:
         )
 
 
-def counted(made: Iterable[Sequence[StoredRow]], notes: RowNotes) -> Count:
+def count_rows(made: Iterable[Sequence[StoredRow]], notes: RowNotes) -> Count:
     """Read to the end, and count.
 
     Raises:

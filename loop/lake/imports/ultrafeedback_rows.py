@@ -45,7 +45,7 @@ Rows = Iterator[StoredRow]
 def ultrafeedback(row: Row, make: Maker) -> Rows:
     """Read an instruction with annotated completions, or a row of the binarised form."""
     if "chosen" in row:
-        yield from _binarised(row, make)
+        yield from _binarised_rows(row, make)
         return
     prompt = prompt_of(row, make)
     yield prompt
@@ -105,7 +105,7 @@ def _completion(prompt: Prompt, item: Row, place: int, make: Maker, *, sound: bo
     yield from _reward(candidate, MEAN, score_of(item, MEAN), make)
 
 
-def _binarised(row: Row, make: Maker) -> Rows:
+def _binarised_rows(row: Row, make: Maker) -> Rows:
     """Read a chosen and a rejected completion whose scores are overall scores."""
     index = row.get("source_index")
     named = isinstance(index, int) and row.get("prompt_id") is None

@@ -8,7 +8,7 @@ from ....stores.frames import empty, frame_rows
 from ....stores.keys import Json
 from ....stores.lake import RunReader
 from ....stores.records import Alarm, Evaluation
-from .forgetting import FALL, PREFIX, alarming, told
+from .forgetting import FALL, PREFIX, alarming, describe_fall
 from .runs import evaluations
 
 UNVERIFIED, PROBE_FALL = "unverified", "probe"
@@ -118,6 +118,6 @@ def _of_probe(number: Evaluation) -> Alarm:
         after=-number.value,
         limit=-(number.stderr or 0.0),
         stops=False,
-        told=told(number),
+        told=describe_fall(number),
         examples=(),
     )

@@ -10,7 +10,7 @@ from statistics import fmean
 
 import polars as pl
 
-from ....configs.likely_names import listed, meant
+from ....configs.likely_names import did_you_mean, list_names
 from ....critics.math_check import UNDECIDED, UNMARKED
 from ....stores.lake import RunReader
 from ....stores.records import Checkpoint
@@ -89,7 +89,7 @@ def best_model(run: RunReader, made: Sequence[Checkpoint], by: str | None = None
     found = [(c, values[c.iteration]) for c in made if c.iteration in values]
     kept = best_kept(run) if by is None else None
     place = next((i for i, (c, _) in enumerate(found) if c.iteration == kept), None)
-    return _compared(figure, split, found, place, clusters_in(run))
+    return _compare(figure, split, found, place, clusters_in(run))
 
 
 def best_kept(run: RunReader) -> int | None:
@@ -115,16 +115,16 @@ def _figure(run: RunReader, measured: Sequence[str], by: str | None, split: str)
     what = "" if by is None else f"{by} "
     raise NoSuchFigureError(
         f"run {run.folder.name} has not measured {what or 'any metric '}on its {split} prompts by "
-        f"which to choose the best model; {meant(by or '', others)}{_choice(usual, others)}"
+        f"which to choose the best model; {did_you_mean(by or '', others)}{_choice(usual, others)}"
     )
 
 
 def _choice(usual: Sequence[Figure], others: Sequence[str]) -> str:
     names = [*dict.fromkeys([*(figure.name for figure in usual), *others])]
-    return f"measured are {listed(names)}" if names else "nothing is measured that could tell"
+    return f"measured are {list_names(names)}" if names else "nothing is measured that could tell"
 
 
-def _compared(
+def _compare(
     figure: Figure,
     split: str,
     found: Sequence[tuple[Checkpoint, Values]],

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from ....stores.frames import frame_rows
 from ....stores.lake import RunReader
 from ....stores.records import SCORED, Critique
-from ...data.judged_candidates import trusted
+from ...data.judged_candidates import is_trusted
 from ...data.sanitize import visible
 
 PARTS = 256
@@ -18,7 +18,7 @@ def critiques_in_order(run: RunReader) -> Iterator[Critique]:
     parts = run.journal.parts(table="critiques")
     for first in range(0, len(parts), PARTS):
         frame = run.scan_parts("critiques", parts[first : first + PARTS])
-        frame = frame.filter(~trusted("critic"))
+        frame = frame.filter(~is_trusted("critic"))
         yield from frame_rows(Critique, frame.collect(engine="in-memory"))
 
 

@@ -16,7 +16,7 @@ from polars.io.plugins import register_io_source
 
 from ....stores.table_rows import RowRange
 from .query_time import TimeLimit
-from .sql_types import quoted, unwritable
+from .sql_types import quote_name, unwritable
 
 if TYPE_CHECKING:
     import duckdb
@@ -86,12 +86,12 @@ def _select(connection: "duckdb.DuckDBPyConnection", rows: RowRange, columns: Se
         else:
             where = f" where _chunk in ({', '.join(map(str, sorted(rows.live)))})"
     else:
-        source = registered(connection, rows.frame)
-    selected = [f"{place} as {PLACE}" if name == PLACE else quoted(name) for name in columns]
+        source = register_frame(connection, rows.frame)
+    selected = [f"{place} as {PLACE}" if name == PLACE else quote_name(name) for name in columns]
     return f"select {', '.join(selected)} from {source}{where}"
 
 
-def registered(connection: "duckdb.DuckDBPyConnection", frame: object) -> str:
+def register_frame(connection: "duckdb.DuckDBPyConnection", frame: object) -> str:
     """Register a frame, of which queries compute only the rows that they need; return its name."""
     name = f"_{secrets.token_hex(8)}"
     connection.register(name, frame)
@@ -117,7 +117,7 @@ def among(column: str, values: Sequence[str]) -> str:
     return f"{column} in ({', '.join(map(literal, values))})" if values else "false"
 
 
-def streamed(
+def stream_rows(
     opened: "Callable[[], AbstractContextManager[duckdb.DuckDBPyRelation]]",
     schema: Mapping[str, Any],
     limit_s: TimeLimit | None = None,
@@ -134,7 +134,7 @@ def streamed(
             with opened() as relation:
                 asked = relation if limit is None else relation.limit(limit)
                 if columns and wanted is None:
-                    asked = asked.project(", ".join(map(quoted, columns)))
+                    asked = asked.project(", ".join(map(quote_name, columns)))
                 with timed:
                     batches = asked.to_arrow_reader(BATCH)
                 while True:
@@ -142,7 +142,7 @@ def streamed(
                         batch = next(batches, None)
                     if batch is None:
                         return
-                    frame = _written(pl.DataFrame(batch))
+                    frame = _writable(pl.DataFrame(batch))
                     frame = frame if wanted is None else frame.filter(wanted)
                     yield frame.select(columns or pl.all())
         except (OSError, duckdb.Error) as error:
@@ -152,7 +152,7 @@ def streamed(
     return register_io_source(scan, schema=dict(schema))
 
 
-def _written(frame: pl.DataFrame) -> pl.DataFrame:
+def _writable(frame: pl.DataFrame) -> pl.DataFrame:
     """Return rows, all of which every format can hold.
 
     Raises:
@@ -162,7 +162,7 @@ def _written(frame: pl.DataFrame) -> pl.DataFrame:
     if column is not None:
         raise SqlError(
             f"the column {column!r} has a time that other formats lack (infinity, or not in the "
-            f"years 1 to 9999); read it as text: {quoted(column)}::varchar"
+            f"years 1 to 9999); read it as text: {quote_name(column)}::varchar"
         )
     return frame
 

@@ -20,31 +20,31 @@ def _changes(journal: Reader) -> list[str]:
     for serving in journal.served():
         stages = by_model.setdefault(str(serving.said.get("asked")), {})
         stages.setdefault((serving.iteration, serving.stage), []).append(serving)
-    return [told for model, stages in by_model.items() for told in _told(model, stages)]
+    return [told for model, stages in by_model.items() for told in _model_changes(model, stages)]
 
 
-def _told(model: str, stages: Mapping[tuple[int, str], list[Serving]]) -> list[str]:
+def _model_changes(model: str, stages: Mapping[tuple[int, str], list[Serving]]) -> list[str]:
     """Return the changes of a model: stages whose endpoints report another model than before."""
     found = list[str]()
     before: list[str] = []
     for (iteration, stage), servings in stages.items():
-        now = [_said(serving) for serving in servings]
+        now = [_name_of(serving) for serving in servings]
         where = f"in {stage} of iteration {iteration}"
         if before and set(now) != set(before):
-            found.append(f"{model} changed {where}: from {_listed(before)} to {_listed(now)}")
+            found.append(f"{model} changed {where}: from {_join_some(before)} to {_join_some(now)}")
         elif not before and len(now) > 1:
-            found.append(f"{model} changed {where}: {_listed(now)}")
+            found.append(f"{model} changed {where}: {_join_some(now)}")
         before = now
     return found
 
 
-def _said(serving: Serving) -> str:
+def _name_of(serving: Serving) -> str:
     model = str(serving.said.get("model") or "a model without a name")
     fingerprint = serving.said.get("system_fingerprint")
     return f"{model} ({fingerprint})" if fingerprint else model
 
 
-def _listed(said: list[str]) -> str:
+def _join_some(said: list[str]) -> str:
     more = len(said) - SHOWN
     return " and ".join(said[:SHOWN]) + (f" and {more} others" if more > 0 else "")
 
@@ -55,4 +55,4 @@ def _remarks(journal: Reader) -> list[str]:
     for event in cast("list[dict[str, Any]]", journal.events(REMARK)):
         where = f"{event['stage']} of iteration {event['iteration']}"
         about.setdefault(str(event["remark"]), []).append(where)
-    return [f"{remark} (in {_listed(stages)})" for remark, stages in about.items()]
+    return [f"{remark} (in {_join_some(stages)})" for remark, stages in about.items()]

@@ -37,7 +37,7 @@ def falls(
 
     The standard error is clustered by `clusters`.
     """
-    held, now = _passed(before), _passed(after)
+    held, now = _passed_shares(before), _passed_shares(after)
     numbers = list[Evaluation]()
     for benchmark, values in sorted(now.items()):
         lost = difference(values, held.get(benchmark, {}), clusters)
@@ -67,7 +67,7 @@ def _of_policy(benchmark: str) -> str:
     return benchmark if named is None else named[1]
 
 
-def told(number: Evaluation) -> str:
+def describe_fall(number: Evaluation) -> str:
     """Return a fall as one sentence."""
     probe, named = _of_policy(number.benchmark).removeprefix(PREFIX), step_of(number.benchmark)
     probe += "" if named is None else f", after step {named[0]},"
@@ -79,7 +79,7 @@ def told(number: Evaluation) -> str:
     )
 
 
-def _passed(scores: Iterable[Score]) -> Mapping[str, dict[str, float]]:
+def _passed_shares(scores: Iterable[Score]) -> Mapping[str, dict[str, float]]:
     """Return the share passed, by benchmark and prompt."""
     found: dict[str, dict[str, float]] = {}
     for score in scores:

@@ -96,7 +96,7 @@ def model_of(run: RunReader, which: str, by: str | None = None) -> Checkpoint:
         return best_model(run, made, by).checkpoint
     number = NUMBER.fullmatch(which)
     every = [*made, *step_policies(run)]
-    found = [c for c in every if number and c.name == _written(number)]
+    found = [c for c in every if number and c.name == _write_name(number)]
     found = found or [c for c in every if ID.fullmatch(which) and c.checkpoint_id.startswith(which)]
     if not found:
         known = ", ".join(f"{c.name} {c.checkpoint_id[:12]}" for c in every)
@@ -111,7 +111,7 @@ def model_of(run: RunReader, which: str, by: str | None = None) -> Checkpoint:
     return found[0]
 
 
-def _written(number: re.Match[str]) -> str:
+def _write_name(number: re.Match[str]) -> str:
     """Return a model's name as it is written."""
     iteration, step = number.groups()
     return f"M_{int(iteration)}" + ("" if step is None else f"@{int(step)}")

@@ -74,7 +74,7 @@ class RunState:
 
 def run_needs(state: RunState) -> list[Need]:
     """Return the user's next steps for a run, the most urgent first; empty if none is needed."""
-    return [*_to_go_on(state), *_room(state), *_alarmed(state), *_more_prompts(state)]
+    return [*_to_go_on(state), *_room(state), *_alarm_needs(state), *_more_prompts(state)]
 
 
 def needs_told(needs: Sequence[Need], work: str) -> Iterator[str]:
@@ -99,7 +99,7 @@ def read_state(run: RunReader, work: str, where: str = "") -> RunState:
         whole=whole,
         elsewhere=None if work in AT_WORK else _elsewhere(journal),
         alarms=_latest(alarms(run)),
-        undecided=_undecided(run) if work not in AT_WORK else None,
+        undecided=_undecided_verdict(run) if work not in AT_WORK else None,
         free_bytes=shutil.disk_usage(run.folder).free,
     )
 
@@ -126,7 +126,7 @@ def _latest(found: Sequence[Alarm]) -> list[Alarm]:
     return [alarm for alarm in raised if alarm.iteration == raised[0].iteration]
 
 
-def _undecided(run: RunReader) -> PolicyVerdict | None:
+def _undecided_verdict(run: RunReader) -> PolicyVerdict | None:
     """Return the verdict on the last policy against M_0 if the held-out prompts did not decide."""
     try:
         found: RunVerdict = run_verdict(run, checkpoints(run))
@@ -147,7 +147,7 @@ def _to_go_on(state: RunState) -> Iterator[Need]:
     elif state.work in AT_WORK or state.whole:
         return
     elif state.ended is None:
-        yield Need(what=_interrupted(state), command=resume)
+        yield Need(what=_describe_interruption(state), command=resume)
     else:
         kind, _, told = state.ended.partition(": ")
         told = _cut(told)
@@ -161,7 +161,7 @@ def _to_go_on(state: RunState) -> Iterator[Need]:
             yield Need(what=sentence.format(told=why), command=state.command(words, options))
 
 
-def _interrupted(state: RunState) -> str:
+def _describe_interruption(state: RunState) -> str:
     if state.elsewhere is not None:
         return (
             f"it was begun on {state.elsewhere}, which cannot be seen from here: if no process "
@@ -222,7 +222,7 @@ def _room(state: RunState) -> Iterator[Need]:
         )
 
 
-def _alarmed(state: RunState) -> Iterator[Need]:
+def _alarm_needs(state: RunState) -> Iterator[Need]:
     """Give the alarms about the last policy that has any."""
     if not state.alarms:
         return

@@ -71,7 +71,7 @@ def metrics_of(figure: Figure, measured: Sequence[str]) -> list[str]:
     return [m for m in measured if m == figure.name]
 
 
-def undecided(scores: pl.LazyFrame) -> pl.LazyFrame:
+def undecided_answers(scores: pl.LazyFrame) -> pl.LazyFrame:
     """Return which answers' math could not be decided: too long to compare, or unreadable."""
     found = scores.filter((pl.col("metric") == UNDECIDED) & (pl.col("value") == 1))
     return found.select(PLACE).unique()
@@ -87,7 +87,7 @@ def value_rows(scores: pl.LazyFrame, figure: Figure, measured: Sequence[str]) ->
     one = (value == 1).all().cast(pl.Float64) if figure == APPROVAL else value.mean()
     counted = metrics_of(figure, measured)
     if set(counted) & set(SUCCESSES):
-        scores = scores.join(undecided(scores), on=PLACE, how="anti")
+        scores = scores.join(undecided_answers(scores), on=PLACE, how="anti")
     return (
         scores.filter(pl.col("metric").is_in(counted))
         .group_by(PLACE)

@@ -15,7 +15,7 @@ import polars as pl
 
 from ....configs.secrecy import knows_keys, row_without_keys, without_keys
 from ....stores.spreadsheet_cells import FORMULA, GUARD, NUMBER
-from ...data.sanitize import escaped, visible
+from ...data.sanitize import escape_hidden, visible
 from ...run.terminal import say
 from .forms import Form, FormError, OutputError
 from .row_table import print_table
@@ -113,7 +113,7 @@ def _json_lines(batches: Iterable[pl.DataFrame]) -> Iterator[str]:
     """Yield one JSON object a line."""
     for batch in batches:
         if batch.height:
-            yield escaped(batch.write_ndjson())
+            yield escape_hidden(batch.write_ndjson())
 
 
 def _json(batches: Iterable[pl.DataFrame]) -> Iterator[str]:

@@ -126,7 +126,7 @@ def print_columns(
     """Print a table in the width of a console, and the names of the columns that do not fit."""
     if title is not None:
         tell(console, title)
-    kept = _kept(columns, console.width)
+    kept = _fitting_columns(columns, console.width)
     table = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=(0, GAP - 1, 0, 0))
     for column in kept:
         table.add_column(
@@ -143,7 +143,7 @@ def print_columns(
         tell(console, f"left out at {console.width} columns: {left_out}; --json has all")
 
 
-def _kept(columns: Sequence[DrawnColumn], width: int) -> list[DrawnColumn]:
+def _fitting_columns(columns: Sequence[DrawnColumn], width: int) -> list[DrawnColumn]:
     """Return the columns that there is room for: the first one, and rather texts than empty ones.
 
     Of equally useful columns the last one is left out.

@@ -56,7 +56,7 @@ class IterationVerdict:
         """Return the fields, for a JSON document."""
         standing = self.standing
         return {
-            **named(self.checkpoint),
+            **checkpoint_names(self.checkpoint),
             "verdict": self.answer,
             "accepted": standing and standing.accepted,
             "reason": standing and standing.reason,
@@ -92,8 +92,8 @@ class RunVerdict:
         """Return the fields, for a JSON document."""
         return {
             "run": self.run,
-            "best": named(self.best),
-            "latest": named(self.latest),
+            "best": checkpoint_names(self.best),
+            "latest": checkpoint_names(self.latest),
             "decides": DEV,
             "reports": HELD_OUT,
             "iterations": [found.as_json() for found in self.iterations],
@@ -136,7 +136,7 @@ def verdicts_of(run: RunReader, iteration: int, split: str) -> list[PolicyVerdic
     )
 
 
-def named(checkpoint: Checkpoint) -> dict[str, Json]:
+def checkpoint_names(checkpoint: Checkpoint) -> dict[str, Json]:
     """Return how a policy is called in a document."""
     return {"iteration": checkpoint.iteration, "checkpoint": checkpoint.checkpoint_id}
 

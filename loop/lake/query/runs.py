@@ -10,18 +10,18 @@ from typing import Any, cast
 
 import polars as pl
 
-from ....configs.likely_names import listed, meant
+from ....configs.likely_names import did_you_mean, list_names
 from ....stores.frames import frame_rows
 from ....stores.journal_reader import Reader
 from ....stores.keys import Json
 from ....stores.lake import RunReader, run_folder, run_names
 from ....stores.records import SCORED, Evaluation, Receipt
-from ....stores.side_evals import measured_beside, smoked
+from ....stores.side_evals import measured_beside, smoke_test_of
 from ...data.receipts import accounts
 from ...data.splits import HELD_OUT, eval_set_of
 from ...run.run_events import END, STAGE
 from ..imports import UNUSED
-from ..search.duplicates import reported
+from ..search.duplicates import report_iteration
 from ..statistics.share_interval import share_interval
 from .answer_logprobs import answer_logprobs, update_survival
 from .critic_scores import AGREEMENT, by_iteration, critic_scores
@@ -69,7 +69,8 @@ def run_name(lake: Path, name: str | None) -> str:
         name = names[-1]
     if name not in names:
         raise NoSuchRunError(
-            f"no run {name!r} in {lake}; {meant(name, names)}runs there: {listed(names[::-1])}"
+            f"no run {name!r} in {lake}; {did_you_mean(name, names)}runs there: "
+            f"{list_names(names[::-1])}"
         )
     return name
 
@@ -116,7 +117,7 @@ def status(run: RunReader, iteration: int | None = None) -> dict[str, Json]:
     return {
         "run": run.folder.name,
         "ended": ending(run.journal),
-        "unused": _unused(run),
+        "unused": _unused_fields(run),
         "warnings": list[Json]([*warnings(run.journal), *sinking]),
         "iterations": [
             {
@@ -132,7 +133,7 @@ def status(run: RunReader, iteration: int | None = None) -> dict[str, Json]:
                 "probes": _probes([e for e in numbers if e.iteration == number]),
                 "counts": _counts(run, number),
                 "receipts": _receipts(run, number),
-                "duplicates": reported(run.journal, number),
+                "duplicates": report_iteration(run.journal, number),
                 "answers": trained[number].as_json() if number in trained else None,
                 "update_survival": update_survival(run, number),
                 "seconds": {s.stage: round(s.seconds, 3) for s in stages if s.iteration == number},
@@ -150,7 +151,7 @@ def status(run: RunReader, iteration: int | None = None) -> dict[str, Json]:
             for number in asked
         ],
         "beside": [
-            {"benchmark": name, "iteration": number, "counts": _made(run, number, name)}
+            {"benchmark": name, "iteration": number, "counts": _made_counts(run, number, name)}
             for number, name in dict.fromkeys(
                 (s.iteration, measured_beside(s.stage)) for s in every
             )
@@ -193,7 +194,7 @@ def _receipts(run: RunReader, iteration: int) -> list[Json]:
     return [account.as_json() for account in accounts(frame_rows(Receipt, frame))]
 
 
-def _unused(run: RunReader) -> Json:
+def _unused_fields(run: RunReader) -> Json:
     """Return the fields of imported files that were not used, with the number of rows, or None."""
     told = run.journal.meta(UNUSED)
     return None if told is None else json.loads(told)
@@ -204,7 +205,7 @@ def ending(journal: Reader) -> str | None:
     ends = journal.events(END)
     begun = cast("list[dict[str, Any]]", journal.events(STAGE, after=END))
     stages = [event["stage"] for event in begun]
-    again = any(measured_beside(stage) is None or smoked(stage) for stage in stages)
+    again = any(measured_beside(stage) is None or smoke_test_of(stage) for stage in stages)
     return str(ends[-1]) if ends and not again else None
 
 
@@ -221,13 +222,13 @@ def _counts(run: RunReader, iteration: int) -> dict[str, Json]:
         run.scan("yields", iteration=iteration).group_by("outcome").len().sort("outcome").collect()
     )
     return {
-        **_made(run, iteration, None),
+        **_made_counts(run, iteration, None),
         "unscored": dict(unscored.iter_rows()),
         "prompts_by_outcome": dict(yields.iter_rows()),
     }
 
 
-def _made(run: RunReader, iteration: int, benchmark: str | None) -> dict[str, Json]:
+def _made_counts(run: RunReader, iteration: int, benchmark: str | None) -> dict[str, Json]:
     """Return the row counts of an iteration of the loop, or of a side eval."""
     return {
         table: sum(

@@ -22,10 +22,18 @@ from ....stores.derived import DERIVED, derived_names, open_derived
 from ....stores.lake import RunReader, run_names
 from ....stores.schemas import SCHEMAS
 from ....stores.views import JOURNAL_TABLES, VIEWS, journal_table, when_asked
-from .duckdb_rows import PRIVATE, SqlError, literal, registered, select_rows, sentence, streamed
+from .duckdb_rows import (
+    PRIVATE,
+    SqlError,
+    literal,
+    register_frame,
+    select_rows,
+    sentence,
+    stream_rows,
+)
 from .query_time import TimeLimit
 from .runs import open_run
-from .sql_types import cast, quoted
+from .sql_types import cast, quote_name
 
 if TYPE_CHECKING:
     import duckdb
@@ -80,9 +88,9 @@ def answer(
                     stack.push(opened.pop_all())
         _lock(connection, tables.create())
         limit = TimeLimit(connection.interrupt, timeout)
-        relation = _asked(connection, sql, limit)
+        relation = _run_query(connection, sql, limit)
         schema = pl.DataFrame(relation.limit(0).to_arrow_table()).schema
-        yield streamed(lambda: nullcontext(relation), schema, limit)
+        yield stream_rows(lambda: nullcontext(relation), schema, limit)
 
 
 @contextmanager
@@ -123,14 +131,14 @@ class _Tables:
             self._add(reader, table, self._rows(reader, table))
         for table in filter(self._names, JOURNAL_TABLES):
             frame = journal_table(reader.journal, table).lazy()
-            self._add(reader, table, registered(self._connection, frame))
+            self._add(reader, table, register_frame(self._connection, frame))
         for name in derived_names(reader.folder):
             derived = open_derived(reader.folder, name)
             for table in derived.tables:
                 full, scan = f"{name}.{table}", partial(derived.scan, table)
                 rows = scan() if full in self._sql else when_asked(pl.Schema(SCHEMAS[table]), scan)
-                place = f"{DERIVED}.{quoted(full)}"
-                self._add(reader, place, registered(self._connection, rows))
+                place = f"{DERIVED}.{quote_name(full)}"
+                self._add(reader, place, register_frame(self._connection, rows))
 
     def create(self) -> list[str]:
         """Create every table without reading it; return the files of the tables used by `sql`."""
@@ -139,7 +147,7 @@ class _Tables:
             if not self._names(table):
                 run = {"run": pl.String(), **pl.Schema(schema)}
                 rows = when_asked(run, partial(_rows_of_runs, tuple(self._folders), table))
-                name = registered(self._connection, rows)
+                name = register_frame(self._connection, rows)
                 self._selects[table] = [f"select * from {name}"]  # noqa: S608 -- our own
         for table, parts in self._selects.items():
             self._connection.execute(f"create view {table} as {' union all by name '.join(parts)}")
@@ -186,7 +194,7 @@ def _lock(connection: "duckdb.DuckDBPyConnection", files: Sequence[str]) -> None
     connection.execute("set lock_configuration = true")
 
 
-def _asked(
+def _run_query(
     connection: "duckdb.DuckDBPyConnection", sql: str, limit_s: TimeLimit
 ) -> "duckdb.DuckDBPyRelation":
     """Return the answer, with unique column names and types that every format has."""
@@ -202,7 +210,7 @@ def _asked(
     names = _distinct(relation.columns)
     return relation.project(
         ", ".join(
-            f"#{place}{cast(kind)} as {quoted(name)}"
+            f"#{place}{cast(kind)} as {quote_name(name)}"
             for place, (name, kind) in enumerate(zip(names, relation.types, strict=True), 1)
         )
     )

@@ -44,12 +44,12 @@ def _inner(kind: Any) -> str:
     if own in ("list", "array"):
         return f"{_inner(kind.children[0][1])}[]"
     if own == "struct" and kind.children:
-        fields = (f"{quoted(name)} {_inner(of)}" for name, of in kind.children)
+        fields = (f"{quote_name(name)} {_inner(of)}" for name, of in kind.children)
         return f"struct({', '.join(fields)})"
     return TEXT
 
 
-def quoted(name: str) -> str:
+def quote_name(name: str) -> str:
     """Return a name as an SQL identifier."""
     return '"' + name.replace('"', '""') + '"'
 

@@ -12,16 +12,16 @@ from typing import TYPE_CHECKING, Any
 
 import polars as pl
 
-from ....configs.likely_names import listed, meant
+from ....configs.likely_names import did_you_mean, list_names
 from ....stores.derived import scan_derived
 from ....stores.lake import RunReader
 from ....stores.schemas import SCHEMAS
 from ....stores.table_rows import RowRange
 from ....stores.views import when_asked
-from .duckdb_rows import PLACE, SqlError, among, cursor, literal, select_rows, sentence, streamed
+from .duckdb_rows import PLACE, SqlError, among, cursor, literal, select_rows, sentence, stream_rows
 from .filters import BY_CRITIQUE, FILTERS, JOINED, TABLES, Filter, RowTable
 from .runs import require_iteration
-from .sql_types import quoted
+from .sql_types import quote_name
 
 if TYPE_CHECKING:
     import duckdb
@@ -116,7 +116,7 @@ def rows(
     }
     schema = {name: types[name] for name in shown}
     if not few:
-        return streamed(lambda: state.answer(sql, in_order=ranked is None), schema)
+        return stream_rows(lambda: state.answer(sql, in_order=ranked is None), schema)
 
     def page() -> pl.LazyFrame:
         places = state.frame(sql, in_order=ranked is None)[PLACE]
@@ -220,7 +220,9 @@ def check(what: str, word: str, known: Iterable[str]) -> None:
     """
     there = sorted(set(known))
     if word not in there:
-        raise ListError(f"no {what} {word!r} here; {meant(word, there)}use one of: {listed(there)}")
+        raise ListError(
+            f"no {what} {word!r} here; {did_you_mean(word, there)}use one of: {list_names(there)}"
+        )
 
 
 def _names(sql: str) -> set[str]:
@@ -249,7 +251,7 @@ def _select(
         if name in named and name not in {*about.stored, *about.computed}
     )
     return (
-        f"select {', '.join(map(quoted, columns))} "
+        f"select {', '.join(map(quote_name, columns))} "
         f"from (select *{computed} from {table}) as listed{joins}"
         + (f" where {' and '.join(where)}" if where else "")
         + (f" order by {order}" if order else "")
@@ -266,7 +268,7 @@ def _order(about: RowTable, sort: str) -> str:
     column = sort.removeprefix("-")
     check("column to sort by", column, about.columns)
     way = "desc" if sort.startswith("-") else "asc"
-    return f"{quoted(column)} {way} nulls last" + (f", {about.key}" if about.key else "")
+    return f"{quote_name(column)} {way} nulls last" + (f", {about.key}" if about.key else "")
 
 
 def _conditions(about: RowTable, wanted: Mapping[str, Any]) -> list[str]:

@@ -44,7 +44,7 @@ def split_name(split: str) -> str:
     return SPLITS.get(split, split)
 
 
-def scaled(figure: str, value: float) -> float:
+def scale_value(figure: str, value: float) -> float:
     """Return a value in its display unit: shares in percent."""
     return _scale(figure)[0] * value
 

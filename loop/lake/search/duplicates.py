@@ -37,29 +37,29 @@ def note_duplicates(run: "Run", iteration: int) -> None:
     table = "candidates" if iteration else "prompts"
     parts = journal.parts(table=table, iteration=iteration)
     seen = digest([part.sha256 for part in parts])
-    if noted(journal).get(iteration, {}).get("seen") == seen:
+    if latest_records(journal).get(iteration, {}).get("seen") == seen:
         return
     found: dict[str, Json] = {"iteration": iteration, "seen": seen}
     if iteration == 0:
         found["prompts"] = _of_prompts(_prompt_texts(list(run.prompts.values())))
     else:
-        found["candidates"] = _sampled(run, parts)
+        found["candidates"] = _sample_copies(run, parts)
     run.store.when_there_is_room(lambda: journal.record(EVENT, found))
 
 
-def noted(journal: Reader) -> dict[int, dict[str, Any]]:
+def latest_records(journal: Reader) -> dict[int, dict[str, Any]]:
     """Return the latest record of each iteration."""
     events = cast("list[dict[str, Any]]", journal.events(EVENT))
     return {event["iteration"]: event for event in events}
 
 
-def reported(journal: Reader, iteration: int) -> Mapping[str, Json] | None:
+def report_iteration(journal: Reader, iteration: int) -> Mapping[str, Json] | None:
     """Return the record of an iteration, for people and programs."""
-    found = noted(journal).get(iteration)
+    found = latest_records(journal).get(iteration)
     return found and {name: found[name] for name in ("candidates", "prompts") if name in found}
 
 
-def counted(found: Alike) -> dict[str, Json]:
+def count_copies(found: Alike) -> dict[str, Json]:
     """Count copies: `copies_within` and `near_within` do not count the first of each."""
     return {
         "rows": found.texts.height,
@@ -71,7 +71,7 @@ def counted(found: Alike) -> dict[str, Json]:
 
 
 def _of_prompts(prompts: pl.DataFrame) -> dict[str, Json]:
-    found = counted(_alike(prompts))
+    found = count_copies(_alike(prompts))
     sizes = {split: prompts.filter(split=split).height for split in (HELD_OUT, DEV)}
     tested = _overlaps(prompts, HELD_OUT, TRAIN)
     return {
@@ -119,7 +119,7 @@ def _prompt_texts(prompts: list[Prompt]) -> pl.DataFrame:
     return pl.DataFrame(rows, schema=schema, orient="row")
 
 
-def _sampled(run: "Run", parts: list[Part]) -> dict[str, Json]:
+def _sample_copies(run: "Run", parts: list[Part]) -> dict[str, Json]:
     """Count copies among all candidates, and near copies among a sample of chunks."""
     every = max(1, -(-sum(part.rows for part in parts) // SAMPLE))
     keys: list[pl.DataFrame] = []
@@ -131,11 +131,11 @@ def _sampled(run: "Run", parts: list[Part]) -> dict[str, Json]:
             if part.chunk % every == 0:
                 yield texts
 
-    near = counted(alike(sample()))
+    near = count_copies(alike(sample()))
     empty = pl.DataFrame(schema={"group": pl.String, "key": pl.UInt64})
     copies = Alike(texts=pl.concat([empty, *keys]), within=empty, across=empty)
     return {
-        **counted(copies),
+        **count_copies(copies),
         "sampled": near["rows"],
         "near_within": near["near_within"],
         "near_across": near["near_across"],

@@ -49,7 +49,7 @@ def missing(lake: Path, indexed: frozenset[str]) -> Missing:
             unread = True
             say(f"run {name} is skipped: {error}")
             continue
-        keyed = {part_key(name, part): part for part in _searched(run)}
+        keyed = {part_key(name, part): part for part in _parts_to_index(run)}
         run.close()
         wanted.update(keyed)
         parts[name] = [part for key, part in keyed.items() if key not in indexed]
@@ -67,7 +67,7 @@ def catch_up(lake: Path, index: IndexWriter) -> None:
     index.finish()
 
 
-def _searched(run: RunReader) -> Iterator[Part]:
+def _parts_to_index(run: RunReader) -> Iterator[Part]:
     for table in SEARCHED:
         yield from (part for part in run.journal.parts(table=table) if part.rows)
 

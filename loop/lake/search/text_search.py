@@ -50,7 +50,7 @@ def search(lake: Path, wanted: TextSearch) -> pl.DataFrame:
         NoSuchRunError: if the run does not exist, or the lake is empty.
         IndexUnusableError: if the index is missing or cannot answer it.
     """
-    question = parsed(wanted)
+    question = parse_query(wanted)
     if wanted.run is not None or not run_names(lake):
         open_run(lake, wanted.run).close()
     found = _up_to_date(lake).search(question)
@@ -59,7 +59,7 @@ def search(lake: Path, wanted: TextSearch) -> pl.DataFrame:
     return found.with_columns(snippet=pl.Series(snippets, dtype=pl.String)).select(COLUMNS)
 
 
-def parsed(wanted: TextSearch) -> IndexQuery:
+def parse_query(wanted: TextSearch) -> IndexQuery:
     """Return a query's words, any of which may match, and its phrases, all of which must.
 
     Raises:

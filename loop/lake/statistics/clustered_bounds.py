@@ -24,7 +24,7 @@ from math import ceil, exp, log, sqrt
 
 import numpy as np
 
-from .clustered_estimates import numbered
+from .clustered_estimates import number_clusters
 from .share_interval import share_change
 from .student_t import quantile, upper_tail
 
@@ -88,7 +88,7 @@ def cluster_sums(
     """Return the sums over clusters of each prompt's change, for at least one prompt."""
     values = np.array([before, after], dtype=float)
     unit = float(np.ptp(values)) or 1.0
-    about = numbered(clusters)
+    about = number_clusters(clusters)
     sizes = np.bincount(about).astype(float)
     sums = np.bincount(about, weights=values[1] - values[0])
     return ClusterSums(
@@ -110,13 +110,13 @@ def bounds(sums: ClusterSums, alpha: float) -> tuple[float, float] | None:
     Bounds of a difference of shares are cut to -1 and 1. None if so few clusters, or one that
     weighs so much, cannot bound it.
     """
-    if not bounded(sums, alpha):
+    if not has_bounds(sums, alpha):
         return None
-    low, high = _solved(sums, alpha)
+    low, high = _solve(sums, alpha)
     return share_change(low, high) if sums.of_shares else (low, high)
 
 
-def _solved(sums: ClusterSums, alpha: float) -> tuple[float, float]:
+def _solve(sums: ClusterSums, alpha: float) -> tuple[float, float]:
     """Return between which theta are not refuted."""
     if not sums.changed:
         # As many clusters without a change are as likely as `alpha` if this share does change.
@@ -133,7 +133,7 @@ def _solved(sums: ClusterSums, alpha: float) -> tuple[float, float]:
     return low, high
 
 
-def bounded(sums: ClusterSums, alpha: float) -> bool:
+def has_bounds(sums: ClusterSums, alpha: float) -> bool:
     """Return whether the clusters are many enough, and even enough, for bounds at this level."""
     return 0.5**sums.clusters <= alpha and sums.alike > _limit(alpha, sums.clusters)
 

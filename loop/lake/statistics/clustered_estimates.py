@@ -79,7 +79,7 @@ def quotient(numerator: Numbers, denominator: Numbers) -> Numbers:
     return np.divide(numerator, denominator, out=undefined, where=denominator != 0)
 
 
-def numbered(names: Sequence[str]) -> Indices:
+def number_clusters(names: Sequence[str]) -> Indices:
     """Return the number of the cluster that each row belongs to; their names give the order."""
     numbers = {name: number for number, name in enumerate(sorted(set(names)))}
     return np.array([numbers[name] for name in names], dtype=np.int64)
@@ -96,10 +96,10 @@ def estimate(measure: OfSums, clusters: Indices) -> Estimate | None:
     # Undefined for a cluster that alone defines the measure: the error is unknown.
     left = measure.value(total[:-1] - sums[:, :-1])
     error = sqrt((len(sums) - 1) * float(left.var())) if not np.isnan(left).any() else None
-    return bounded(value, error, round(total[-1]), len(sums), is_share=measure.is_share)
+    return add_bounds(value, error, round(total[-1]), len(sums), is_share=measure.is_share)
 
 
-def bounded(
+def add_bounds(
     value: float, error: float | None, n: int, clusters: int, *, is_share: bool
 ) -> Estimate:
     """Return an estimate with the interval that its standard error gives; None if it is unknown."""

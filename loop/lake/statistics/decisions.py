@@ -11,7 +11,7 @@ from math import pi
 import numpy as np
 
 from ....stores.records import Answer
-from .clustered_bounds import ClusterSums, bounded, bounds, cluster_sums, p_value, prompts_needed
+from .clustered_bounds import ClusterSums, bounds, cluster_sums, has_bounds, p_value, prompts_needed
 
 ALIKE = 0.9
 """Clusters that weigh like this share of their number count as equal in size."""
@@ -173,7 +173,7 @@ def _remark(
     results: PairedResults, sums: ClusterSums, decision: Decision, alpha: float, worthwhile: float
 ) -> str | None:
     same = _sameness(results)
-    if not bounded(sums, alpha):
+    if not has_bounds(sums, alpha):
         few = too_few(round(sums.n), round(sums.clusters), sums.alike)
         return f"{few}; {same}" if same else few
     return same or _smallness(decision, worthwhile)

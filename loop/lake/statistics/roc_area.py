@@ -10,7 +10,7 @@ from math import sqrt
 import numpy as np
 from numpy.typing import NDArray
 
-from .clustered_estimates import Estimate, Indices, Numbers, bounded, cluster_sums
+from .clustered_estimates import Estimate, Indices, Numbers, add_bounds, cluster_sums
 
 Truths = NDArray[np.bool_]
 
@@ -32,7 +32,7 @@ def area_estimate(scores: Numbers, right: Truths, clusters: Indices) -> Estimate
     sums = cluster_sums(apart[:, None], clusters)
     there = len(np.unique(clusters))
     error = sqrt(float((sums**2).sum()) * there / (there - 1)) if there > 1 else None
-    return bounded(value, error, len(scores), there, is_share=True)
+    return add_bounds(value, error, len(scores), there, is_share=True)
 
 
 def _placements(scores: Numbers, right: Truths) -> Numbers:

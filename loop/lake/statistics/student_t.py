@@ -24,7 +24,7 @@ def quantile(tail: float, degrees: float) -> float:
     """Return the t above which there is a probability of `tail`, at most 0.5."""
     normal = -NormalDist().inv_cdf(tail)
     if degrees > MANY:
-        return _expanded(normal, degrees)
+        return _expand(normal, degrees)
     t, step = normal, 1.0
     front = exp(lgamma((degrees + 1) / 2) - lgamma(degrees / 2)) / sqrt(degrees * pi)
     while step > CLOSE * (1 + t):
@@ -35,7 +35,7 @@ def quantile(tail: float, degrees: float) -> float:
     return t
 
 
-def _expanded(z: float, degrees: float) -> float:
+def _expand(z: float, degrees: float) -> float:
     """Return the quantile by its expansion about the normal one (Abramowitz and Stegun 26.7.5)."""
     return (
         z

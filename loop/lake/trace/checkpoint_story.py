@@ -46,7 +46,7 @@ def checkpoint_story(run: RunReader, asked: Found) -> CheckpointStory:
     """Return the story of a checkpoint."""
     made = [*checkpoints(run), *step_policies(run)]
     checkpoint = next(c for c in made if c.checkpoint_id == asked.id)
-    numbers = evaluated(run)
+    numbers = read_evaluations(run)
     return CheckpointStory(
         run=run.folder.name,
         asked=asked,
@@ -57,7 +57,7 @@ def checkpoint_story(run: RunReader, asked: Found) -> CheckpointStory:
     )
 
 
-def evaluated(run: RunReader) -> list[Evaluation]:
+def read_evaluations(run: RunReader) -> list[Evaluation]:
     """Return the run's evaluations on all benchmarks."""
     return frame_rows(Evaluation, run.scan("evaluations").collect())
 

@@ -8,7 +8,7 @@ from typing import Literal
 
 import polars as pl
 
-from ....configs.likely_names import listed, meant
+from ....configs.likely_names import did_you_mean, list_names
 from ....stores.keys import Json
 from ....stores.lake import RunReader
 from ....stores.records import PolicyVerdict
@@ -60,8 +60,8 @@ def diff(run: RunReader, wanted: DiffRequest, other: RunReader | None = None) ->
         DiffError: if one of them was not measured, or they share no prompts.
     """
     before, after = _sides(run, other or run, wanted)
-    paired = _paired(before, after, wanted)
-    metrics = _listed(paired, wanted)
+    paired = _pair_prompts(before, after, wanted)
+    metrics = _listed_metrics(paired, wanted)
     changed = changes(paired, metrics)
     shown = metrics if wanted.by == "family" or wanted.metric is not None else None
     on_both: Mapping[tuple[str, str], PolicyVerdict] = {}
@@ -88,7 +88,7 @@ def _verdicts(after: Side, before: Side, benchmark: str) -> Mapping[tuple[str, s
     }
 
 
-def _listed(paired: pl.DataFrame, wanted: DiffRequest) -> list[str]:
+def _listed_metrics(paired: pl.DataFrame, wanted: DiffRequest) -> list[str]:
     """Return the metrics whose changes are listed: the requested one, or the deciding ones."""
     if wanted.metric is not None:
         return [wanted.metric]
@@ -103,10 +103,12 @@ def _sides(run: RunReader, other: RunReader, wanted: DiffRequest) -> tuple[Side,
     """Return the two measurements: by default M_0's and the last, or the last of each run."""
     after = wanted.after
     if after is None:
-        after = _measured(other, wanted.benchmark)[-1]
+        after = _measured_iterations(other, wanted.benchmark)[-1]
     before = wanted.before
     if before is None:
-        earlier = [t for t in _measured(run, wanted.benchmark) if other is not run or t < after]
+        earlier = [
+            t for t in _measured_iterations(run, wanted.benchmark) if other is not run or t < after
+        ]
         if not earlier:
             raise DiffError(
                 f"run {run.folder.name} was not measured on {wanted.benchmark!r} before iteration "
@@ -116,7 +118,7 @@ def _sides(run: RunReader, other: RunReader, wanted: DiffRequest) -> tuple[Side,
     return Side(run=run, iteration=before), Side(run=other, iteration=after)
 
 
-def _measured(run: RunReader, benchmark: str) -> list[int]:
+def _measured_iterations(run: RunReader, benchmark: str) -> list[int]:
     """Return the iterations that were measured, in order."""
     rows = run.scan("evaluations").filter(measured_on(benchmark))
     found = rows.select("iteration").unique().sort("iteration").collect()["iteration"].to_list()
@@ -125,7 +127,7 @@ def _measured(run: RunReader, benchmark: str) -> list[int]:
     return found
 
 
-def _paired(before: Side, after: Side, wanted: DiffRequest) -> pl.DataFrame:
+def _pair_prompts(before: Side, after: Side, wanted: DiffRequest) -> pl.DataFrame:
     """Return the prompts that both measured: task, metric, and the two values."""
     old, new = _values(before, wanted), _values(after, wanted)
     paired = old.join(new, on=("prompt_id", "metric"), suffix="_after", validate="1:1")
@@ -159,8 +161,8 @@ def _values(side: Side, wanted: DiffRequest) -> pl.DataFrame:
     names = rows["metric"].unique().sort().to_list()
     if wanted.metric is not None and wanted.metric not in names:
         raise DiffError(
-            f"no metric {wanted.metric!r} there; {meant(wanted.metric, names)}use one of "
-            f"{listed(names)}"
+            f"no metric {wanted.metric!r} there; {did_you_mean(wanted.metric, names)}use one of "
+            f"{list_names(names)}"
         )
     return rows
 

@@ -15,7 +15,7 @@ from ....policies.workers.identity import TOKENIZER_FILES
 from ....policies.workers.identity import check_folder as check_model
 from ....stores.address import run_argument
 from ....stores.canaries import require_canaries
-from ....stores.lake import CHECKPOINTS, RunReader, collected
+from ....stores.lake import CHECKPOINTS, RunReader, removed_checkpoints
 from ....stores.objects import objects_of
 from ....stores.outputs import output_copy
 from ....stores.records import Checkpoint
@@ -23,7 +23,7 @@ from ....stores.schemas import plain
 from ....stores.sealed import MANIFEST, files_below, size_of
 from ....stores.targets import folder_target
 from ...run.conditioning import control_of
-from ...run.models import is_endpoint, located
+from ...run.models import is_endpoint, locate_model
 from ..query.model_figures import RunResults, model_results
 from ..query.model_names import checkpoints
 from ..query.runs import NoSuchRunError
@@ -87,8 +87,8 @@ def published_model(run: RunReader, checkpoint: Checkpoint) -> PublishedModel:
         name=checkpoint.name,
         id=checkpoint.checkpoint_id,
         iteration=checkpoint.iteration,
-        parent=_named(checkpoint.parent_id, names),
-        reference=_named(checkpoint.reference_id, names),
+        parent=_checkpoint_name(checkpoint.parent_id, names),
+        reference=_checkpoint_name(checkpoint.reference_id, names),
         recipe=checkpoint.recipe,
         steps=checkpoint.steps,
         place=place,
@@ -147,13 +147,13 @@ def why_absent(folder: Path, checkpoint: Checkpoint, place: str, state: State) -
 def place_of(run: RunReader, checkpoint: Checkpoint) -> tuple[str, State]:
     """Return the folder of a model, or its address elsewhere, and whether it is there."""
     if not _is_own(checkpoint):
-        place = located(checkpoint.path)
+        place = locate_model(checkpoint.path)
         if is_endpoint(place):
             return place, "served"
         folder = Path(place).absolute()
         return str(folder), "here" if folder.is_dir() else "missing"
     folder = run.folder.absolute() / checkpoint.path
-    if checkpoint.path in collected(run.journal):
+    if checkpoint.path in removed_checkpoints(run.journal):
         return str(folder), "removed"
     objects = objects_of(run.folder)
     if not objects.local:
@@ -166,7 +166,7 @@ def _is_own(checkpoint: Checkpoint) -> bool:
     return checkpoint.path == f"{CHECKPOINTS}/{checkpoint.checkpoint_id}"
 
 
-def _named(identity: str | None, names: dict[str, str]) -> str | None:
+def _checkpoint_name(identity: str | None, names: dict[str, str]) -> str | None:
     """Return a checkpoint's name in the run, if it has one there, and its id."""
     return f"{names[identity]} {identity}" if identity in names else identity
 

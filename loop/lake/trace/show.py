@@ -40,7 +40,7 @@ class ShownRow:
         return page_html(self.page)
 
 
-def shown(run: RunReader, found: Found, iteration: int | None = None) -> ShownRow:
+def show_row(run: RunReader, found: Found, iteration: int | None = None) -> ShownRow:
     """Return the rows and the page of an id."""
     if found.kind == "checkpoint":
         return ShownRow(checkpoint_story(run, found))

@@ -124,12 +124,12 @@ def prompt_story(run: RunReader, asked: Found, iteration: int | None = None) -> 
         prompt=frame_rows(Prompt, prompts)[0],
         **rows,
         checkpoints=checkpoints(run),
-        derived=[_derived(run, name, about, iteration) for name in derived_names(run.folder)],
+        derived=[_derived_rows(run, name, about, iteration) for name in derived_names(run.folder)],
         deciding=Deciding.of(json.loads(run.journal.meta("config") or "{}")),
     )
 
 
-def _derived(run: RunReader, name: str, about: str, iteration: int | None) -> DerivedRows:
+def _derived_rows(run: RunReader, name: str, about: str, iteration: int | None) -> DerivedRows:
     derived = open_derived(run.folder, name)
 
     def rows(row_type: type[R]) -> list[R]:

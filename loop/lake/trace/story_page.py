@@ -137,7 +137,7 @@ def _candidate(story: Story, candidate: Candidate) -> Box:
         title=_title(story, candidate),
         text=_changes(story, candidate),
         beside=tuple(beside),
-        below=(*principle, *(line for _, line in roles), *_measured(story, identity)),
+        below=(*principle, *(line for _, line in roles), *_measured_lines(story, identity)),
         ids=ids,
         marked=story.asked.id in ids,
     )
@@ -264,7 +264,7 @@ def _verdict(candidate_id: str, row: Preference) -> str:
     return f"{named}: {verdict} {row.second_id if is_first else row.first_id}"
 
 
-def _measured(story: Story, candidate_id: str) -> list[str]:
+def _measured_lines(story: Story, candidate_id: str) -> list[str]:
     """Return the evaluation's numbers on a greedy answer."""
     numbers = [
         f"{score.metric} {score.value:g}"

@@ -67,7 +67,7 @@ def _box(box: Box, width: int) -> Iterator[RenderableType]:
         yield beside
     else:
         yield _spans(box.text)
-        yield from (Text(_indented(line, SAID), style="dim") for line in said)
+        yield from (Text(_indent(line, SAID), style="dim") for line in said)
     yield from (Text(f"→ {visible(line)}") for line in box.below)
 
 
@@ -84,9 +84,9 @@ def _spans(spans: Sequence[Span]) -> Text:
     text = Text(TEXT)
     for span in spans:
         before, after = AROUND[span.kind]
-        text.append(f"{before}{_indented(span.text, TEXT)[len(TEXT) :]}{after}", STYLES[span.kind])
+        text.append(f"{before}{_indent(span.text, TEXT)[len(TEXT) :]}{after}", STYLES[span.kind])
     return text
 
 
-def _indented(text: str, indent: str) -> str:
+def _indent(text: str, indent: str) -> str:
     return indent + visible(text).replace("\n", f"\n{indent}")

@@ -59,9 +59,9 @@ def why_pair(story: Story, pair: Pair) -> str:
     """Return the rule, the rank and the margin of a pair, and the reason for each side."""
     rule = made_by(pair.rule)
     if rule == PREFERRED:
-        return f"rule {pair.rule}; {_decided(story, pair)}"
+        return f"rule {pair.rule}; {_deciding_annotator(story, pair)}"
     if rule in BINARISATIONS:
-        return _binarised(story, pair, rule)
+        return _binarised_reason(story, pair, rule)
     worth = pair.chosen_reward, pair.rejected_reward
     if rule == RATED_EXTREMES:
         worth = _mean_rating(story, pair.chosen_id), _mean_rating(story, pair.rejected_id)
@@ -78,7 +78,7 @@ def why_pair(story: Story, pair: Pair) -> str:
     )
 
 
-def _binarised(story: Story, pair: Pair, rule: str) -> str:
+def _binarised_reason(story: Story, pair: Pair, rule: str) -> str:
     """Return the rule and the scores of a pair by grades, and the ratings behind them."""
     aspects = (OVERALL,) if rule == OVERALL else FINE_GRAINED
 
@@ -105,7 +105,7 @@ def rated_as(grade: Grade) -> str:
     return f"{grade.aspect} {grade.rating:g}{of}"
 
 
-def _decided(story: Story, pair: Pair) -> str:
+def _deciding_annotator(story: Story, pair: Pair) -> str:
     """Return which annotator preferred one side of a pair to the other."""
     both = {pair.chosen_id, pair.rejected_id}
     found = [row for row in story.preferences if {row.first_id, row.second_id} == both]
@@ -221,7 +221,7 @@ def _lack(story: Story, row: PairingOutcome) -> str:
         return "the prompt has no candidates"
     if row.outcome == "none_usable":
         reasons = Counter(c.finish_reason if c.text.strip() else "empty" for c in judged)
-        return f"every candidate is truncated or empty ({_counted(reasons)})"
+        return f"every candidate is truncated or empty ({_format_counts(reasons)})"
     if row.outcome == "all_identical":
         return (
             "all candidates that could be chosen have the same text as those that could be rejected"
@@ -245,11 +245,13 @@ def _lack_of_critique(story: Story, row: PairingOutcome, usable: Sequence[Candid
     rated = [c for u in usable for c in _decisive(story, u.candidate_id)[-1:]]
     if not rated:
         said = [c.status for u in usable for c in critiques_of(story, u.candidate_id)]
-        return f"none of {len(usable)} usable candidates has ratings ({_counted(Counter(said))})"
-    best = max(rated, key=lambda c: (_successes(c) / max(_rated(c), 1), c.critique_id))
+        return (
+            f"none of {len(usable)} usable candidates has ratings ({_format_counts(Counter(said))})"
+        )
+    best = max(rated, key=lambda c: (_successes(c) / max(_count_ratings(c), 1), c.critique_id))
     return (
         f"no candidate has 1 on all rated aspects: the best, {best.candidate_id}, has "
-        f"{_successes(best)} of {_rated(best)} ({_failures(best) or 'no aspect is rated'})"
+        f"{_successes(best)} of {_count_ratings(best)} ({_failures(best) or 'no aspect is rated'})"
     )
 
 
@@ -257,11 +259,11 @@ def _successes(critique: Critique) -> int:
     return sum(a.rating == 1 for a in critique.aspects)
 
 
-def _rated(critique: Critique) -> int:
+def _count_ratings(critique: Critique) -> int:
     return sum(a.rating is not None for a in critique.aspects)
 
 
-def _counted(reasons: Counter[str]) -> str:
+def _format_counts(reasons: Counter[str]) -> str:
     return ", ".join(f"{n} {reason}" for reason, n in reasons.most_common()) or "no critique"
 
 

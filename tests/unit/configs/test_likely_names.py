@@ -1,6 +1,6 @@
 """Suggestions for an unknown name."""
 
-from lpfloop.configs.likely_names import likely, meant
+from lpfloop.configs.likely_names import did_you_mean, likely
 
 ASPECTS = ("Factuality", "Logical Correctness")
 
@@ -9,7 +9,7 @@ def test_spelling_before_near_name():
     assert likely("factuality", ASPECTS) == "Factuality"
     assert likely("Factualty", ASPECTS) == "Factuality"
     assert likely("style", ASPECTS) is None
-    assert (meant("factuality", ASPECTS), meant("style", ASPECTS)) == (
+    assert (did_you_mean("factuality", ASPECTS), did_you_mean("style", ASPECTS)) == (
         "did you mean 'Factuality'? ",
         "",
     )

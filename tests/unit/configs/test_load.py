@@ -4,7 +4,7 @@ from lpfloop.configs.load import (
     Override,
     fields,
     load_config,
-    resolved,
+    resolve_config,
     semantic,
     settable,
     stored_config,
@@ -111,16 +111,16 @@ def test_bad_files(subtests, file):
 def test_key_never_shown() -> None:
     config = load(env={"LPFLOOP_API_KEY": "s3cret"})
     assert config.critic.engine.api_key.get_secret_value() == "s3cret"
-    for shown in (repr(config), str(resolved(config)), str(semantic(config))):
+    for shown in (repr(config), str(resolve_config(config)), str(semantic(config))):
         assert "s3cret" not in shown
-    assert "api_key" not in str(resolved(config))
+    assert "api_key" not in str(resolve_config(config))
     assert "98765" not in refusal("policy.engine.api_key=98765")
 
 
 def test_stored_gives_back() -> None:
     config = load("recipe.n=3", config="paper", variant="reward-only")
-    assert stored_config(resolved(config), [], {"LPFLOOP_SEED": "9"}) == config
-    raised = stored_config(resolved(config), ["iterations=7"], {"LPFLOOP_API_KEY": "k"})
+    assert stored_config(resolve_config(config), [], {"LPFLOOP_SEED": "9"}) == config
+    raised = stored_config(resolve_config(config), ["iterations=7"], {"LPFLOOP_API_KEY": "k"})
     assert raised.iterations == 7
     assert raised.policy.engine.api_key is not None
 

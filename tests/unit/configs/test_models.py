@@ -2,7 +2,7 @@
 
 import pytest
 
-from lpfloop.configs.load import load_config, load_with_sources, resolved, stored_config
+from lpfloop.configs.load import load_config, load_with_sources, resolve_config, stored_config
 from lpfloop.configs.schema import ConfigError, RunConfig
 
 SHARED = """
@@ -29,7 +29,7 @@ def test_roles_share_a_model(tmp_path):
     assert config.critic.engine == config.grading.engine
     assert config.critic.engine.concurrency == 8
     assert (config.policy.model, config.policy.engine.concurrency) == ("FOLDER", 64)
-    assert stored_config(resolved(config), (), {}) == config
+    assert stored_config(resolve_config(config), (), {}) == config
 
 
 def test_path_of_a_role_reaches_its_model(tmp_path):

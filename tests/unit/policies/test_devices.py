@@ -50,7 +50,7 @@ def test_gpus_of_amd(environ, monkeypatch: pytest.MonkeyPatch) -> None:
     programs = {"rocm-smi": "/opt/rocm/bin/rocm-smi"}
     monkeypatch.setattr(devices, "shutil", SimpleNamespace(which=programs.get))
     monkeypatch.setattr(devices, "_answer", lambda *_: printed)
-    monkeypatch.setattr(devices, "installed", lambda name: "1" if name == "vllm" else None)
+    monkeypatch.setattr(devices, "installed_version", lambda name: "1" if name == "vllm" else None)
     for name in (devices.VISIBLE, devices.HIP_VISIBLE):
         environ.pop(name, None)
     first, second = visible_gpus()

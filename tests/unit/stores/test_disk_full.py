@@ -10,7 +10,7 @@ import pytest
 from rows import PAIR, REWARD
 
 from lpfloop.stores import durable, sealing
-from lpfloop.stores.failpoints import armed, observed
+from lpfloop.stores.failpoints import arm, record_names
 from lpfloop.stores.objects import Objects
 from lpfloop.stores.schemas import to_table
 from lpfloop.stores.sealed import check_folder
@@ -49,7 +49,7 @@ def start(root: Path) -> None:
 def places(action: Callable[[Path], None], root: Path) -> list[str]:
     """Return each failpoint that an action reaches, once for each time."""
     start(root)
-    with observed() as names:
+    with record_names() as names:
         action(root)
     return [f"{name}#{names[: n + 1].count(name)}" for n, name in enumerate(names)]
 
@@ -74,7 +74,7 @@ def check_failure_publishes_nothing_half(error, action, tmp_path):
     for place in found:
         root = tmp_path / place
         start(root)
-        with armed({place: error}), pytest.raises(OSError, match="failpoint") as caught:
+        with arm({place: error}), pytest.raises(OSError, match="failpoint") as caught:
             action(root)
         assert caught.value.errno == ERRORS[error]
         require_whole(root)

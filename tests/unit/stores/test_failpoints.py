@@ -2,14 +2,14 @@
 
 import pytest
 
-from lpfloop.stores.failpoints import FailpointError, armed, reach
+from lpfloop.stores.failpoints import FailpointError, arm, reach
 
 PLACE = "part.rename.before"
 
 
 def test_nth_time_armed():
     calls = []
-    with armed({f"{PLACE}#2": calls.append, f"{PLACE}#3": calls.append}):
+    with arm({f"{PLACE}#2": calls.append, f"{PLACE}#3": calls.append}):
         for _ in range(4):
             reach(PLACE)
     assert calls == [PLACE, PLACE]
@@ -20,5 +20,5 @@ def test_bad_arming_refused(subtests):
         (PLACE, "explode"),
         (f"{PLACE}#0", "kill"),
     ]:
-        with subtests.test(case=place), pytest.raises(FailpointError), armed({place: action}):
+        with subtests.test(case=place), pytest.raises(FailpointError), arm({place: action}):
             pass

@@ -15,13 +15,13 @@ from lpfloop.stores.sealed import DamagedError, known_sha256
 def read(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Return the names of the hashed files; all files count as old enough."""
     names: list[str] = []
-    hashed = sealed._hashed
+    hashed = sealed._hash_file
 
     def counted(file: FileIO, alive: Callable[[], object]) -> str:
         names.append(Path(str(file.name)).name)
         return hashed(file, alive)
 
-    monkeypatch.setattr(sealed, "_hashed", counted)
+    monkeypatch.setattr(sealed, "_hash_file", counted)
     monkeypatch.setattr(sealed, "SETTLED_NS", -1)
     return names
 

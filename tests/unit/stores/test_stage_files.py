@@ -13,7 +13,7 @@ from rows import CANDIDATE, CRITIQUE, PAIR, REWARD, YIELD
 
 from lpfloop.stores import stage_files
 from lpfloop.stores.digest import canonical_rows, run_digest
-from lpfloop.stores.failpoints import armed
+from lpfloop.stores.failpoints import arm
 from lpfloop.stores.garbage import collect, garbage
 from lpfloop.stores.inspection import damages
 from lpfloop.stores.journal import Journal
@@ -33,7 +33,7 @@ def folder(tmp_path):
 
 @pytest.fixture
 def writer(folder):
-    with armed({"lake.seal": "enospc"}):
+    with arm({"lake.seal": "enospc"}):
         writer = make_units(folder, [3 + chunk % 4 for chunk in range(UNITS)])
         writer.seal()
     yield writer
@@ -82,7 +82,7 @@ def keys(writer: RunWriter) -> list[str]:
 @example(counts=[0, 0, 2, 0, 0], rows=1)
 def test_digest_stays_whatever_sealed(tmp_path_factory, counts, rows):
     folder = run_folder(tmp_path_factory.mktemp("lake"), "a")
-    with armed({"lake.seal": "enospc"}):
+    with arm({"lake.seal": "enospc"}):
         writer = make_units(folder, counts)
         writer.seal()
     with closing(writer), pytest.MonkeyPatch.context() as patch:
@@ -105,7 +105,7 @@ def test_digest_writes_canonical_json():
 def test_full_disk_leaves_blobs(writer, folder, caplog):
     digest = run_digest(folder)
     for place in ("stage_file.write.before", "journal.seal.before"):
-        with armed({place: "enospc"}):
+        with arm({place: "enospc"}):
             writer.seal()
         assert "stay in the journal" in caplog.text
         assert run_digest(folder) == digest

@@ -11,7 +11,7 @@ from lpfloop.critics.annotators.simulate import (
     assign,
     coin,
     draw_key,
-    reconciled,
+    reconcile,
     shown_swapped,
 )
 from lpfloop.critics.judge import Reading
@@ -70,6 +70,6 @@ def test_both_orders_are_reconciled():
         def verdict(preferred, reason):
             return Reading("scored" if preferred else reason, PairChoice(preferred))
 
-        found = reconciled(verdict(as_given, "empty"), verdict(swapped, "refusal"))
+        found = reconcile(verdict(as_given, "empty"), verdict(swapped, "refusal"))
         assert found.value.preferred == expected
         assert found.status == ("scored" if expected else "refusal" if as_given else "empty")

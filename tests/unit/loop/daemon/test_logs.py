@@ -14,7 +14,7 @@ from lpfloop.configs.secrecy import (
     hide_environment,
     hide_own_key,
     hide_secrets_of,
-    redacted,
+    redact,
     row_without_keys,
     without_keys,
 )
@@ -55,10 +55,10 @@ def test_no_text_can_forge_a_line(folder):
 def test_secret_is_hidden_in_every_form():
     for secret in [KEY, "päss wörd/+&=", "\udcff\udcfe-undecodable-"]:
         hide(secret)
-        assert redacted(f"x{secret}y") == "x[hidden]y"
+        assert redact(f"x{secret}y") == "x[hidden]y"
     for before in (b"", b"u", b"us", b"user:"):
         for text in (before + KEY.encode() + b" and more", before + KEY.encode()):
-            hidden = redacted(f"told: {base64.urlsafe_b64encode(text).decode()} end")
+            hidden = redact(f"told: {base64.urlsafe_b64encode(text).decode()} end")
             assert "[hidden]" in hidden
             assert base64.b64encode(KEY.encode()).decode()[4:-4] not in hidden
 
@@ -74,9 +74,9 @@ def test_secrets_of_environment_by_name(environ):
     environ["SIGNING_KEY"] = "/etc/hostname"
     hide_environment()
     for value in secrets.values():
-        assert redacted(f"told {value}!") == "told [hidden]!"
+        assert redact(f"told {value}!") == "told [hidden]!"
     for text in ("value-of-plain", "10000000", "/etc/keys/key", "/etc/hostname"):
-        assert redacted(text) == text
+        assert redact(text) == text
 
 
 def test_other_texts_stay(environ):
@@ -85,8 +85,8 @@ def test_other_texts_stay(environ):
         hide_environment()
         hide_own_key(environ)
     text = "There is none: 1234567 is at https://example.org/a@b?c=d"
-    assert redacted(text) == without_keys(text) == text
-    assert redacted("at https://joe:pw@example.org/v1") == "at https://example.org/v1"
+    assert redact(text) == without_keys(text) == text
+    assert redact("at https://joe:pw@example.org/v1") == "at https://example.org/v1"
 
 
 def test_rows_lose_keys_and_no_password(environ):
@@ -97,7 +97,7 @@ def test_rows_lose_keys_and_no_password(environ):
     row = {"text": f"postgres {KEY}", "n": 1, "turns": [{"content": KEY, "more": None}]}
     hidden = {"text": "postgres [hidden]", "n": 1, "turns": [{"content": "[hidden]", "more": None}]}
     assert row_without_keys(row) == hidden
-    assert redacted("as postgres") == "as [hidden]"
+    assert redact("as postgres") == "as [hidden]"
 
 
 def test_secret_is_in_no_line(folder):

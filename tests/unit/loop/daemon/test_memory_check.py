@@ -11,7 +11,7 @@ from lpfloop.loop.daemon.hardware import Devices
 from lpfloop.loop.daemon.memory_check import StageMemory, memory_of
 from lpfloop.loop.recipes.roles import needed_roles
 from lpfloop.loop.run.observed import Observed
-from lpfloop.policies.memory.shapes import ModelShape, UnknownShapeError, configured
+from lpfloop.policies.memory.shapes import ModelShape, UnknownShapeError, shape_of_config
 from lpfloop.policies.memory.terms import GIB
 from lpfloop.policies.trainers.job import Method
 
@@ -27,7 +27,7 @@ VLLM = ("policy.engine.kind=vllm", "critic.engine.kind=vllm")
 def shapes(folder: Path) -> ModelShape:
     if str(folder) not in SIZES:
         raise UnknownShapeError(f"not known until {folder} holds the model")
-    return configured(SIZES[str(folder)])
+    return shape_of_config(SIZES[str(folder)])
 
 
 def gpus(count: int, gib: int) -> Devices:

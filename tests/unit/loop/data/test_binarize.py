@@ -13,9 +13,9 @@ from lpfloop.critics.grading.graded_aspects import FINE_GRAINED
 from lpfloop.loop.data.binarize import (
     BINARISATIONS,
     Binarising,
+    add_scores,
     binarisation_receipts,
     binarised_pairs,
-    graded,
 )
 from lpfloop.loop.data.judged_candidates import READ
 from lpfloop.loop.data.training_rows import Made
@@ -66,7 +66,7 @@ def binarised(
     prompts: Sequence[str] = ("p",),
 ) -> tuple[Made, list[Receipt]]:
     asked = rows_frame(Prompt, [replace(PROMPT, prompt_id=name) for name in prompts])
-    scored = graded(
+    scored = add_scores(
         rows_frame(Candidate, candidates).select(READ["candidates"]),
         rows_frame(Grade, said).select(READ["grades"]),
     )

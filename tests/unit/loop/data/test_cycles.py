@@ -12,7 +12,7 @@ from rows import PREFERENCE
 from lpfloop.configs.annotation import AnnotationConfig
 from lpfloop.configs.load import load_config
 from lpfloop.configs.schema import ConfigError
-from lpfloop.loop.data.cycles import contradicting, sifted
+from lpfloop.loop.data.cycles import contradicting, drop_cycles
 from lpfloop.loop.data.judged_candidates import READ
 from lpfloop.loop.run.judge_panel import Panels
 from lpfloop.stores.frames import rows_frame
@@ -82,7 +82,7 @@ VOTES = [
 
 
 def test_receipts_count_comparisons():
-    found = sifted(frame(VOTES), ON, 3)
+    found = drop_cycles(frame(VOTES), ON, 3)
     told = {receipt.outcome: receipt for receipt in found.receipts}
     assert {name: receipt.count for name, receipt in told.items()} == {
         "kept": 3, "tied": 1, "unread": 1, "circular": 1, "repeated": 1

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rows import CANDIDATE, REWARD
 
-from lpfloop.loop.evaluation.best_of_curve import expectations, ranked, weights
+from lpfloop.loop.evaluation.best_of_curve import expectations, rank_samples, weights
 
 
 def test_weights_are_the_papers():
@@ -39,9 +39,9 @@ def test_samples_are_ranked_by_reward():
     candidates = [replace(CANDIDATE, candidate_id=n, prompt_id="p") for n in names]
     candidates[4] = replace(candidates[4], finish_reason="failed")
     rewards = [replace(REWARD, candidate_id=n, prompt_id="p", score=scores[n]) for n in names]
-    found = ranked(candidates, rewards)
+    found = rank_samples(candidates, rewards)
     assert [c.candidate_id for c in found["p"].candidates] == ["b", "a", "c"]
     assert found["p"].rewards == (1.0, 2.0, 2.0)
     Random(1).shuffle(candidates)
     Random(2).shuffle(rewards)
-    assert ranked(candidates, rewards) == found
+    assert rank_samples(candidates, rewards) == found

@@ -15,7 +15,7 @@ from lpfloop.loop.evaluation.judge_statistics import (
     in_place_standard,
     majorities_agreement,
     majority,
-    matched,
+    match_rate,
     order_agreement,
     preference_for,
     repeat_agreement,
@@ -86,10 +86,10 @@ def test_agreement_with_people():
     judge = counts([1, 0, 0], [0, 1, 0], [0, 0, 1], [1, 0, 0])
     people = counts([2, 1, 0], [1, 1, 0], [0, 0, 2], [0, 0, 0])
     # Right; right by half, as people are divided; right; nobody was asked.
-    ratio = matched(judge, majority(people, PANEL))
+    ratio = match_rate(judge, majority(people, PANEL))
     assert sums(ratio) == ([1, 0.5, 1, 0], [1, 1, 1, 0])
     decided_by = majority(counts([1, 0, 2], [1, 0, 0])[:, :TIE], PANEL)
-    decided = matched(counts([1, 0, 0], [0, 0, 1])[:, :TIE], decided_by)
+    decided = match_rate(counts([1, 0, 0], [0, 0, 1])[:, :TIE], decided_by)
     assert sums(decided) == ([1, 0], [1, 0])
 
 
@@ -97,8 +97,8 @@ def test_judge_in_each_persons_place():
     people = counts([2, 1, 0])
     # Without one of the two: 1 and 2 are left, one half each. Without the third: 1 and 1.
     standard = in_place_standard(people, PANEL)
-    assert value(matched(counts([1, 0, 0]), standard)) == pytest.approx(2 / 3)
-    assert value(matched(counts([0, 1, 0]), standard)) == pytest.approx(1 / 3)
+    assert value(match_rate(counts([1, 0, 0]), standard)) == pytest.approx(2 / 3)
+    assert value(match_rate(counts([0, 1, 0]), standard)) == pytest.approx(1 / 3)
 
 
 def test_bias_between_majorities():

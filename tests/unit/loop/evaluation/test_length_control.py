@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from lpfloop.loop.evaluation.length_control import (
     Compared,
     Uncontrolled,
-    fitted,
+    fit_logistic,
     length_controlled,
 )
 
@@ -34,7 +34,7 @@ def test_fit_is_a_minimum(wins, lengths, likes):
     features = np.column_stack([np.ones(len(targets)), np.tanh(np.resize(lengths, len(targets)))])
     weights = 1.0 + np.arange(len(targets)) % 3
     mean, precision = np.array([0.0, likes]), np.diag([0.0, 4.0])
-    found = fitted(features, targets, weights, likes, 4.0)
+    found = fit_logistic(features, targets, weights, likes, 4.0)
     missed = weights * (1 / (1 + np.exp(-(features @ found))) - targets)
     assert np.allclose(features.T @ missed + precision @ (found - mean), 0, atol=1e-6)
 

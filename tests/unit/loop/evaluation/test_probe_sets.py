@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from lpfloop.critics.verify import Verdict
 from lpfloop.loop.data.files import InputError
-from lpfloop.loop.evaluation.probe import passed
+from lpfloop.loop.evaluation.probe import passes_probe
 from lpfloop.loop.evaluation.probe_sets import read_probes
 from lpfloop.loop.lake.query.forgetting import (
     FALL,
@@ -74,11 +74,13 @@ def test_alarms(subtests):
 
 
 def test_answer_that_passes():
-    assert passed(Verdict((), 1, "right"))
-    assert passed(Verdict((("general_fulfilled", 1.0),), 1, "fulfilled"))
-    assert not passed(Verdict((("math_accuracy", 1.0), ("general_fulfilled", 0.0)), 1, "right"))
-    assert not passed(Verdict((("general_fulfilled", 0.0),), 0, "partly_fulfilled"))
-    assert not passed(Verdict((), None, "no_check"))
+    assert passes_probe(Verdict((), 1, "right"))
+    assert passes_probe(Verdict((("general_fulfilled", 1.0),), 1, "fulfilled"))
+    assert not passes_probe(
+        Verdict((("math_accuracy", 1.0), ("general_fulfilled", 0.0)), 1, "right")
+    )
+    assert not passes_probe(Verdict((("general_fulfilled", 0.0),), 0, "partly_fulfilled"))
+    assert not passes_probe(Verdict((), None, "no_check"))
 
 
 CHECK = {"checks": [{"kind": "json_valid", "argument": ""}]}

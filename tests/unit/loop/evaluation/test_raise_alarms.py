@@ -13,7 +13,7 @@ from lpfloop.loop.evaluation.observed import (
     ObservedPolicy,
     ObservedPrompt,
 )
-from lpfloop.loop.evaluation.raise_alarms import raised
+from lpfloop.loop.evaluation.raise_alarms import raise_alarms
 from lpfloop.loop.evaluation.style_alarms import length, repetition
 
 SIZE = 200
@@ -61,7 +61,7 @@ def half_right(number=0):
 
 
 def found(observation):
-    return {(a.kind, a.scope, a.name): a for a in raised(observation)}
+    return {(a.kind, a.scope, a.name): a for a in raise_alarms(observation)}
 
 
 def test_approval_up_success_down_stops():

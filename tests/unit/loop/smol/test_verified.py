@@ -3,7 +3,7 @@
 import pytest
 
 from lpfloop.loop.smol.prompts import prompts
-from lpfloop.loop.smol.verified import preferred, score
+from lpfloop.loop.smol.verified import prefer, score
 from lpfloop.stores.records import Check, Prompt
 
 
@@ -23,4 +23,4 @@ def test_reward_is_the_share_of_checks() -> None:
 )
 def test_preference(first: str, second: str, expected: str) -> None:
     asked = next(p for p in prompts("train") if p.family == "uppercase")
-    assert preferred(asked.text, first, second)[0] == expected
+    assert prefer(asked.text, first, second)[0] == expected

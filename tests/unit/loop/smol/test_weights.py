@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from lpfloop.configs.schema import ConfigError
-from lpfloop.loop.run.served import located
+from lpfloop.loop.run.served import locate_model
 from lpfloop.loop.smol import weights
 
 
@@ -31,7 +31,7 @@ def pip(monkeypatch: pytest.MonkeyPatch, *, wheel: bytes | None) -> None:
 
 def test_not_prepared() -> None:
     with pytest.raises(ConfigError, match="prepare smol"):
-        located("smol")
+        locate_model("smol")
 
 
 def test_without_network(caches: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -68,10 +68,10 @@ def test_kept(caches: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(weights, "_convert", convert)
     (caches / "lpfloop" / "smol").mkdir(parents=True)
     folder = weights.prepare_weights(print)
-    assert weights.prepare_weights(print) == folder == Path(located("smol"))
+    assert weights.prepare_weights(print) == folder == Path(locate_model("smol"))
     assert len(made) == 1
 
 
 def test_the_hubs_cache_comes_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(weights, "snapshot", lambda _name: tmp_path)
-    assert located("smol") == str(tmp_path)
+    assert locate_model("smol") == str(tmp_path)

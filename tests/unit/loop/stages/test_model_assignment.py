@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from lpfloop.configs.schema import ConfigError
 from lpfloop.loop.data.principles import Principle, load_mix
 from lpfloop.loop.run.model_pool import PoolModel, load_pool
-from lpfloop.loop.stages.model_assignment import principle_of, slots, told
+from lpfloop.loop.stages.model_assignment import add_principle, principle_of, slots
 from lpfloop.stores.records import Message, Prompt
 
 CHI_SQUARE_LIMIT = {1: 10.8, 2: 13.8, 3: 16.3, 4: 18.5}
@@ -96,10 +96,10 @@ def test_place_of_a_principle():
     alone = Message(role="system", content="Be honest.")
     both = Message(role="system", content="You are X.\n\nBe honest.")
     before = Message(role="user", content="Be honest.\n\nWhy?")
-    assert told((user,), principle, in_system) == (alone, user)
-    assert told((system, user), principle, in_system) == (both, user)
-    assert told((system, user), principle, in_prompt) == (system, before)
-    assert told((user,), None, in_system) == (user,)
+    assert add_principle((user,), principle, in_system) == (alone, user)
+    assert add_principle((system, user), principle, in_system) == (both, user)
+    assert add_principle((system, user), principle, in_prompt) == (system, before)
+    assert add_principle((user,), None, in_system) == (user,)
     assert Principle.read(str(principle)) == principle
 
 

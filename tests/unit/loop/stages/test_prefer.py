@@ -9,7 +9,7 @@ from rows import CANDIDATE, PREFERENCE, PROMPT
 from lpfloop.configs.schema import PromptsConfig
 from lpfloop.loop.data.judged_candidates import READ
 from lpfloop.loop.data.prompts import read_prompts
-from lpfloop.loop.stages.human_sft import answers_of_people, demonstrated
+from lpfloop.loop.stages.human_sft import answers_of_people, make_demonstrations
 from lpfloop.loop.stages.prefer import conditioned_demonstrations, preferred_demonstrations
 from lpfloop.stores.frames import frame_rows, rows_frame
 from lpfloop.stores.records import (
@@ -83,7 +83,7 @@ def test_answers_of_people(tmp_path: Path):
     answers = answers_of_people(PromptsConfig(source=str(path)), prompts)
     assert [answers.get(prompt.prompt_id) for prompt in prompts] == ["5", None, None]
     written = [replace(CANDIDATE, prompt_id=prompts[0].prompt_id, text="5")]
-    made = demonstrated(written, prompts, 1)
+    made = make_demonstrations(written, prompts, 1)
     (row,) = frame_rows(Demonstration, made.rows)
     assert row.prompt[0].content == "Add.\n\n2 + 3"
     assert row.completion[0].content == "5"

@@ -8,7 +8,7 @@ from rows import PROMPT
 from lpfloop.configs.schema import GradingConfig
 from lpfloop.critics.grading.graded_aspects import SCALES
 from lpfloop.critics.grading.grader import GRADING_TEMPLATES, Grader
-from lpfloop.loop.tiny.exercises import opened
+from lpfloop.loop.tiny.exercises import add_opener
 from lpfloop.loop.tiny.graders import aspect_of, grader
 from lpfloop.loop.tiny.world import prompts
 from lpfloop.policies.engines.engine import Request, Sampling
@@ -21,7 +21,7 @@ def verdicts(graders, aspect, exercise):
     rng, kinds = random.Random(exercise.text), exercise.exercise
     count = 1 if aspect == "overall" else 4
     bodies = [rng.choice((kinds.careful, kinds.careless))(rng) for _ in range(count)]
-    texts = [opened(kinds, body, rng) for body in bodies]
+    texts = [add_opener(kinds, body, rng) for body in bodies]
     turn = Message(role="user", content=exercise.text)
     about = {"task": exercise.task, "reference": exercise.reference, "messages": (turn,)}
     question = graders.ask(aspect, replace(PROMPT, **about), texts, "Be brief.")

@@ -5,7 +5,7 @@ import random
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lpfloop.loop.tiny.exercises import opened
+from lpfloop.loop.tiny.exercises import add_opener
 from lpfloop.loop.tiny.human import (
     correctness,
     score,
@@ -19,7 +19,7 @@ PLAIN = tuple(p for p in HELD_OUT if not isinstance(p.exercise, Biography))
 
 
 def careful(prompt) -> str:
-    return opened(prompt.exercise, prompt.exercise.careful(random.Random(0)), random.Random(0))
+    return add_opener(prompt.exercise, prompt.exercise.careful(random.Random(0)), random.Random(0))
 
 
 @given(st.sampled_from(PLAIN), st.integers(0, 99))

@@ -7,7 +7,7 @@ import pytest
 from tiny_lessons import judgement, lesson
 
 from lpfloop.critics.checks import fulfils
-from lpfloop.loop.tiny.exercises import TinyPrompt, opened
+from lpfloop.loop.tiny.exercises import TinyPrompt, add_opener
 from lpfloop.loop.tiny.instructions import Instruction
 from lpfloop.loop.tiny.people import (
     Biography,
@@ -63,9 +63,9 @@ def cases(
         exercise = prompt.exercise
         yield (
             prompt,
-            opened(exercise, exercise.careful(rng), rng),
-            opened(exercise, exercise.careless(rng), rng),
-            opened(exercise, exercise.stray(rng), rng),
+            add_opener(exercise, exercise.careful(rng), rng),
+            add_opener(exercise, exercise.careless(rng), rng),
+            add_opener(exercise, exercise.stray(rng), rng),
         )
 
 

@@ -12,7 +12,7 @@ from starlette.responses import PlainTextResponse
 from starlette.routing import Route
 
 from lpfloop.loop.view.access_check import AccessCheck
-from lpfloop.loop.view.server import configured, listening
+from lpfloop.loop.view.server import listening, server_config
 
 TOKEN = "a-token"
 LATE_S = 120
@@ -24,7 +24,7 @@ def served(app) -> Iterator[str]:
     """Serve an application behind its guard; return its address."""
     with listening(0) as listener:
         port = listener.getsockname()[1]
-        server = uvicorn.Server(configured(AccessCheck(app, port, TOKEN)))
+        server = uvicorn.Server(server_config(AccessCheck(app, port, TOKEN)))
         thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]}, daemon=True)
         thread.start()
         try:

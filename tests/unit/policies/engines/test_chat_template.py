@@ -167,7 +167,7 @@ def test_unreadable_files(model, subtests):
 
 
 def test_nothing_is_rendered_without_transformers(model, monkeypatch):
-    monkeypatch.setattr(devices, "installed", lambda _: None)
+    monkeypatch.setattr(devices, "installed_version", lambda _: None)
     folder = model(REFUSED["parts"][0])
     require_chat(folder, EngineConfig())
     assert not folds_system(folder, EngineConfig())

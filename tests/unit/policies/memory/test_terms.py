@@ -8,14 +8,14 @@ from models import GLM_4_9B, LLAMA_7B, LLAMA_13B
 
 from lpfloop.configs.training import TrainingConfig
 from lpfloop.loop.daemon.memory_check import StageMemory
-from lpfloop.policies.memory.shapes import UnknownShapeError, configured, shape_of
+from lpfloop.policies.memory.shapes import UnknownShapeError, shape_of, shape_of_config
 from lpfloop.policies.memory.terms import (
     AUTOCAST,
     GIB,
     Inference,
     Workload,
     at_most,
-    fixed,
+    fixed_term,
     pass_bytes,
     state_terms,
     training_terms,
@@ -40,11 +40,11 @@ def work(method="dpo", **changes) -> Workload:
 def test_parameter_counts(subtests):
     for config, billions in [(LLAMA_13B, 13.016), (LLAMA_7B, 6.738), (GLM_4_9B, 9.400)]:
         with subtests.test(config=config, billions=billions):
-            assert configured(config).parameters / 1e9 == pytest.approx(billions, abs=0.001)
+            assert shape_of_config(config).parameters / 1e9 == pytest.approx(billions, abs=0.001)
 
 
 def test_recomputed_pass() -> None:
-    shape = configured(LLAMA_13B)
+    shape = shape_of_config(LLAMA_13B)
     kept, recomputed = (replace(PLAIN, gradient_checkpointing=when) for when in ("never", "always"))
     whole = pass_bytes(shape, AUTOCAST, kept, rows=2, length=4096)
     again = pass_bytes(shape, AUTOCAST, recomputed, rows=2, length=4096)
@@ -53,7 +53,7 @@ def test_recomputed_pass() -> None:
 
 
 def test_bytes_a_weight() -> None:
-    shape = configured(LLAMA_13B)
+    shape = shape_of_config(LLAMA_13B)
     alone, several = states(shape), states(shape, processes=16)
     divided = states(shape, processes=8, divided=True)
     assert [alone, several, divided] == [n * shape.parameters for n in (16, 20, 2)]
@@ -70,14 +70,14 @@ def test_settings(subtests):
         ({"lora": {"r": 16, "quantise": "nf4"}}, 0.516 + 0.039 * 1.5 + 0.006 * 16 + 0.013),
     ]:
         with subtests.test(settings=settings, per_parameter=per_parameter):
-            shape = configured(LLAMA_7B)
+            shape = shape_of_config(LLAMA_7B)
             fit = fit_of(TrainingConfig.model_validate(settings))
             found = states(shape, fit=fit)
             assert found / shape.parameters == pytest.approx(per_parameter, rel=0.02)
 
 
 def test_bytes_by_method() -> None:
-    shape = configured(LLAMA_7B)
+    shape = shape_of_config(LLAMA_7B)
     reward = shape.as_classifier()
     given = {"length": 512, "answer": 300, "reward_number": 2, "reference": True}
     cases = [
@@ -94,13 +94,13 @@ def test_bytes_by_method() -> None:
 
 def test_cache() -> None:
     inference = Inference(weight_bytes=2, context=4096)
-    assert inference.cache(configured(LLAMA_13B), 1024) == 1024 * 2 * 40 * 5120 * 2
-    assert inference.cache(configured(GLM_4_9B), 1024) == 1024 * 2 * 40 * 2 * 128 * 2
+    assert inference.cache(shape_of_config(LLAMA_13B), 1024) == 1024 * 2 * 40 * 5120 * 2
+    assert inference.cache(shape_of_config(GLM_4_9B), 1024) == 1024 * 2 * 40 * 2 * 128 * 2
 
 
 def test_sliding_window() -> None:
-    whole = configured({**LLAMA_7B})
-    half = configured(
+    whole = shape_of_config({**LLAMA_7B})
+    half = shape_of_config(
         {**LLAMA_7B, "sliding_window": 1024, "layer_types": ["sliding_attention", "x"] * 16}
     )
     inference = Inference(weight_bytes=2, context=8192)
@@ -111,7 +111,7 @@ def test_sliding_window() -> None:
 
 
 def test_tensor_parallel() -> None:
-    shape, card = configured(LLAMA_13B), 80 * GIB
+    shape, card = shape_of_config(LLAMA_13B), 80 * GIB
     whole = Inference(weight_bytes=2, context=4096)
     divided = Inference(weight_bytes=2, context=4096, tensor_parallel=4)
     assert total(vllm_terms(shape, whole, card)) / GIB == pytest.approx(24.2 + 3.1 + 3.6, rel=0.1)
@@ -122,9 +122,9 @@ def test_unknown_sizes(tmp_path: Path) -> None:
     with pytest.raises(UnknownShapeError, match="not known until"):
         shape_of(tmp_path)
     with pytest.raises(UnknownShapeError, match="lacks hidden_size"):
-        configured({"num_attention_heads": 4, "model_type": "llama"})
+        shape_of_config({"num_attention_heads": 4, "model_type": "llama"})
     with pytest.raises(UnknownShapeError, match="kv_lora_rank"):
-        configured({**LLAMA_7B, "kv_lora_rank": 512})
+        shape_of_config({**LLAMA_7B, "kv_lora_rank": 512})
 
 
 def test_verdicts(subtests):
@@ -135,6 +135,6 @@ def test_verdicts(subtests):
         (112, 112, "does not fit"),
     ]:
         with subtests.test(least=least, most=most, verdict=verdict):
-            terms = (fixed("weights", least), at_most("activations", most - least))
+            terms = (fixed_term("weights", least), at_most("activations", most - least))
             stage = StageMemory(stage="train", device="a GPU", has_bytes=100, terms=terms)
             assert stage.verdict == verdict

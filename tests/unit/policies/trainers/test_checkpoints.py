@@ -19,7 +19,7 @@ from lpfloop.policies.trainers.checkpoints import (
     seal_checkpoint,
 )
 from lpfloop.stores.durable import sweep
-from lpfloop.stores.failpoints import armed, observed
+from lpfloop.stores.failpoints import arm, record_names
 
 NEEDED = sorted(FILES.keys() - {"config.json"})
 
@@ -80,7 +80,7 @@ def test_a_checkpoint_is_of_one_job_and_step(tmp_path: Path):
 
 def test_durable_before_its_manifest(tmp_path: Path):
     checkpoint = write_checkpoint(tmp_path, 4)
-    with observed() as reached:
+    with record_names() as reached:
         seal_checkpoint(checkpoint, "mine")
     manifest = reached.index("file.rename.before")
     assert reached[:manifest].count("draft.sync.after") == len(FILES)
@@ -127,7 +127,7 @@ def test_retention(tmp_path_factory: pytest.TempPathFactory, history: list[tuple
 def test_an_interrupted_removal(tmp_path: Path):
     for step in (4, 8, 12):
         sealed(tmp_path, step)
-    with armed({"retired.rename.after": "eio"}), pytest.raises(OSError, match="retired"):
+    with arm({"retired.rename.after": "eio"}), pytest.raises(OSError, match="retired"):
         retain(tmp_path, "mine")
     assert newest_whole(tmp_path, "mine") == tmp_path / "checkpoint-12"
     sweep(tmp_path)

@@ -9,7 +9,7 @@ from lpfloop.policies.trainers.length_bias import (
     bucket_of,
     length_correlation,
     length_correlations,
-    measured,
+    measure_bias,
 )
 
 
@@ -46,9 +46,9 @@ def test_each_bucket_has_its_own():
 
 def test_metrics_count_neutral_pairs():
     pairs = [pair(1, 0), pair(-1, 1), pair(0, -1), pair(5, 4)]
-    metrics = measured(pairs, 4)
+    metrics = measure_bias(pairs, 4)
     assert metrics["accuracy"] == pytest.approx(2.5 / 4)
     assert metrics["neutral/accuracy"] == pytest.approx(1.5 / 3)
     assert (metrics["pairs"], metrics["neutral/pairs"]) == (4, 3)
     assert "length_correlation/1-4" in metrics
-    assert measured([], 4) == {}
+    assert measure_bias([], 4) == {}

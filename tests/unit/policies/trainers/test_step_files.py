@@ -13,13 +13,13 @@ from lpfloop.policies.trainers.job import OnlineJob
 from lpfloop.policies.trainers.step_files import (
     PromptToSample,
     StepRows,
-    drawn,
+    draws_of_step,
     places_asked,
     planned_steps,
+    prompts_of_step,
     read_step,
     statistics,
     step_folder,
-    visited,
     write_step,
 )
 from lpfloop.stores.keys import derive_seed
@@ -49,7 +49,7 @@ def test_every_epoch_visits_all_prompts(prompts, rollouts, seed) -> None:
     places = [
         place
         for step in range(1, 7)
-        for place in visited(prompts, seed, step=step, rollouts=rollouts)
+        for place in prompts_of_step(prompts, seed, step=step, rollouts=rollouts)
     ]
     assert len(places) == 6 * rollouts
     whole = len(places) // prompts
@@ -82,13 +82,13 @@ def test_a_step_of_groups() -> None:
     # The second step continues after the first; the fourth begins the next epoch.
     for step in (2, 4):
         places = places_asked(10, 7, step=step, settings=settings)
-        assert places[::4] == visited(10, 7, step=step, rollouts=3)
+        assert places[::4] == prompts_of_step(10, 7, step=step, rollouts=3)
         assert all(len(set(places[first : first + 4])) == 1 for first in (0, 4, 8))
     asked = [PromptToSample(prompt_id=f"p{place}", messages=()) for place in places]
-    rollouts = drawn(ONLINE, 4, asked)
+    rollouts = draws_of_step(ONLINE, 4, asked)
     assert len({r.candidate_id for r in rollouts}) == len({r.seed for r in rollouts}) == 12
-    assert drawn(ONLINE, 4, asked) == rollouts
+    assert draws_of_step(ONLINE, 4, asked) == rollouts
     assert rollouts[0].seed == derive_seed(3, "draw", rollouts[0].candidate_id)
     # A repeated prompt has new rollouts, with other seeds.
-    later = drawn(ONLINE, 5, asked)
+    later = draws_of_step(ONLINE, 5, asked)
     assert not {r.candidate_id for r in later} & {r.candidate_id for r in rollouts}

@@ -40,7 +40,7 @@ def allocation(environ: dict[str, str], monkeypatch: pytest.MonkeyPatch, tmp_pat
 def four(monkeypatch: pytest.MonkeyPatch, environ: dict[str, str]) -> None:
     gpus = tuple(devices.Gpu(handle=str(n), uuid=f"GPU-{n}f00") for n in range(4))
     monkeypatch.setattr(devices, "driver_gpus", lambda: gpus)
-    monkeypatch.setattr(devices, "installed", lambda name: "1" if name == "vllm" else None)
+    monkeypatch.setattr(devices, "installed_version", lambda name: "1" if name == "vllm" else None)
     environ.pop(devices.VISIBLE, None)
 
 

@@ -20,7 +20,7 @@ from rows import PROMPT, REWARD
 from lpfloop.loop.lake.query.runs import NoSuchRunError, open_run
 from lpfloop.loop.lake.query.tables import ListError, rows, words
 from lpfloop.stores.derived import DerivedError
-from lpfloop.stores.failpoints import armed
+from lpfloop.stores.failpoints import arm
 from lpfloop.stores.lake import RunReader
 from lpfloop.stores.records import Candidate, Prompt, Reward
 from lpfloop.stores.sealed import DamagedError
@@ -181,7 +181,7 @@ def test_lists_of_an_unfinished_run(tmp_path, subtests):
             said = rows(reader, "critiques", {"aspect": "Readability"}, limit=50).collect()
             assert said.equals(reader.scan("critiques").collect())
 
-    with armed({"lake.seal": "enospc"}):
+    with arm({"lake.seal": "enospc"}):
         writer = make_units(tmp_path / "a", [4, 5, 6])
         writer.seal()
     require_same_rows("in the journal")
@@ -189,7 +189,7 @@ def test_lists_of_an_unfinished_run(tmp_path, subtests):
     require_same_rows("in files")
     writer.journal.lose("1-1")
     require_same_rows("pending again")
-    with armed({"lake.seal": "enospc"}):
+    with arm({"lake.seal": "enospc"}):
         writer.commit("1-1", unit_rows(1, 5), {})
         writer.flush()
         require_same_rows("made again")
@@ -197,7 +197,7 @@ def test_lists_of_an_unfinished_run(tmp_path, subtests):
 
 
 def test_a_list_has_the_rows_of_the_moment_it_was_asked_for(tmp_path):
-    with armed({"lake.seal": "enospc"}):
+    with arm({"lake.seal": "enospc"}):
         writer = make_units(tmp_path / "a", [4, 5])
     reader = RunReader(tmp_path / "a")
     found = rows(reader, "candidates", limit=100), rows(reader, "candidates")

@@ -207,14 +207,14 @@ class HostedModel(Generic[Config]):
         with self._used():
             call = _Call(number=next(self._numbers), work=work, source=iter(items))
             try:
-                while call.more or call.returned or any(r.flight for r in self._all()):
+                while self._goes_on(call):
                     self._let_go()
                     error = self._advanced(call)
                     yield from call.results
                     if error is not None:
                         raise error
                     wait_s = self._hand_out(call)
-                    if not call.results:
+                    if not call.results and self._goes_on(call):
                         self._wait(min(self._left_s(), wait_s))
             finally:
                 self._leave(call)
@@ -318,6 +318,10 @@ class HostedModel(Generic[Config]):
         self._require_open()
 
     # a call
+
+    def _goes_on(self, call: _Call[Any, Any]) -> bool:
+        """Whether items of a call may come, or are not answered yet."""
+        return bool(call.more or call.returned or any(r.flight for r in self._all()))
 
     def _advanced(self, call: _Call[In, Ans]) -> EngineError | None:
         """Take the results of all replicas; return the error that ends the call."""

@@ -140,7 +140,7 @@ class Double(ModelProcess):
         )
         return Answer(item.call, BatchResult(key=batch.key, answers=completions))
 
-    def _ended(self) -> str:
+    def _describe_end(self) -> str:
         return self._how
 
     def _last_words(self) -> str:

@@ -37,7 +37,7 @@ import sys
 from pathlib import Path
 
 from lpfloop.loop.cli.app import main
-from lpfloop.stores.failpoints import armed
+from lpfloop.stores.failpoints import arm
 
 sys.executable, log, left = sys.argv[1], Path(sys.argv[2]), int(sys.argv[3])
 sys.argv[1:] = sys.argv[4:]
@@ -51,7 +51,7 @@ def die(_):
         os.kill(os.getpid(), signal.SIGKILL)
 
 
-with armed({"stage.unit": die}):
+with arm({"stage.unit": die}):
     main()
 """
 

@@ -86,7 +86,7 @@ def said(done):
 
 def rows(table: str, name: str = "a", **options) -> pl.DataFrame:
     with lpfloop.open(name) as opened:
-        return getattr(opened, table)(**options).collect()
+        return opened.rows(table, **options).collect()
 
 
 @pytest.fixture(scope="module")

@@ -244,8 +244,8 @@ def unseen(lake: Path) -> str | None:
     if not any(lake.absolute().is_relative_to(disk) for disk in OWN_DISKS):
         return None
     return (
-        f"--lake {lake.absolute()}: every machine has such a folder of its own; the nodes must see "
-        "this one, for its journal and for the weights that it trains"
+        f"--lake {lake.absolute()}: each machine has its own folder at this path. Choose one that "
+        "all nodes share: they read its journal and the trained weights"
     )
 
 

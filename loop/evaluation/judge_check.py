@@ -34,7 +34,7 @@ NAMED = 10
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
-    """What is compared."""
+    """Settings of a comparison of judges."""
 
     panel: int = 4
     """The most verdicts of a majority; one less if a verdict is held out."""

@@ -259,7 +259,7 @@ def _unverified_alarms(seen: Observation, groups: Sequence[WatchedGroup]) -> Ite
 class Signal(NamedTuple):
     """A number that is an alarm from a limit on; `before` is None if it was not measured before.
 
-    It counts if there is `enough` of what it is a share of.
+    It counts if its denominator is at least `enough`.
     """
 
     kind: str

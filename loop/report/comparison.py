@@ -98,7 +98,7 @@ def _curves(runs: Sequence[RunReader]) -> Section:
     rows = pl.concat([pl.DataFrame(schema=CURVES), *map(curve_rows, runs)])
     return Section(
         name="over-optimisation",
-        title="Over-optimisation: what is optimised against what it stands for",
+        title="Over-optimisation: proxy rewards against true quality",
         reading=(
             "Where a reward rises over steps, samples or iterations and the win-rate falls, the "
             "reward is over-optimised: an earlier step or a smaller n is the better one."

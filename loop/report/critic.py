@@ -48,9 +48,9 @@ def critic_section(run: RunReader) -> Section:
         name="critic",
         title="Critic: ratings and rewards of right and wrong answers",
         reading=(
-            "An AUROC of 100 % means that every right answer is rated above every wrong one, 50 % "
-            "is a coin's: where the two colours lie over each other the loop cannot learn what is "
-            "right; a line that falls is a critic that is being pleased."
+            "An AUROC of 100 % means that every right answer is rated above every wrong one; 50 % "
+            "is chance. If the two colours overlap, the critic cannot tell right from wrong. If a "
+            "line falls, the policy may be learning to please the critic."
         ),
         command=f"lpfloop critic-check {run.folder.name} --by iteration,aspect --distributions",
         tables={"critic": areas, "ratings": bars, "unread": unread},

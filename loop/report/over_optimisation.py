@@ -1,5 +1,5 @@
 # pyright: basic
-"""How far optimising pays: what is optimised against what it stands for.
+"""Over-optimisation: proxy rewards against the measures that they stand for.
 
 AlpacaFarm's Figures 5, 12 and 13, from a run's rows alone: the win-rate and the reward over steps,
 n of best-of-n and iterations, proxies against verified success or the win-rate, and length.
@@ -52,11 +52,11 @@ SQL = (
 
 
 def over_optimisation_section(run: RunReader) -> Section:
-    """Return the curves of what is optimised, and proxies against what they stand for."""
+    """Return the curves of the proxy rewards, and each against the measure it stands for."""
     curves, proxies = curve_rows(run), proxy_rows(run)
     return Section(
         name="over-optimisation",
-        title="Over-optimisation: what is optimised against what it stands for",
+        title="Over-optimisation: proxy rewards against true quality",
         reading=(
             "Follow a line from dot to dot, an iteration each, to the one that is named: a line "
             "that runs to the right without rising is a policy that learns to please its judge, or "

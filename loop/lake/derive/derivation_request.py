@@ -28,7 +28,7 @@ class DerivationRequest:
     name: str | None = None
 
     def refuse_others(self, reads: str, *allowed: str) -> None:
-        """Refuse the options that a rule does not take; `reads` is what it reads.
+        """Refuse the options that a rule does not take; `reads` names its input.
 
         Raises:
             DerivedError: naming the options.

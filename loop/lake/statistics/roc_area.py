@@ -36,7 +36,7 @@ def area_estimate(scores: Numbers, right: Truths, clusters: Indices) -> Estimate
 
 
 def _placements(scores: Numbers, right: Truths) -> Numbers:
-    """Return the share of the other class's answers from which each answer is told rightly."""
+    """Return the share of the other class that each answer is ranked correctly against."""
     _, level = np.unique(scores, return_inverse=True)
     good, bad = (np.bincount(level, weights=which) for which in (right, ~right))
     beaten = (np.cumsum(bad) - bad / 2) / bad.sum()

@@ -7,15 +7,17 @@ next item by a redirect, so that reloading a page judges nothing twice.
 from collections.abc import Callable, Mapping
 from contextlib import closing
 from dataclasses import dataclass
+from pathlib import Path
 from urllib.parse import parse_qsl
 
+from markupsafe import Markup
 from starlette.concurrency import run_in_threadpool
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 from starlette.routing import Route
 
-from ...stores.annotation_ledger import has_ledger
+from ...stores.annotation_ledger import LEDGER, has_ledger
 from ...stores.lake import RunReader
 from ...stores.lock import LockedError
 from ..data.assignments import Overlap
@@ -46,6 +48,7 @@ class JudgePages:
             Route("/runs/{run}/judge", self.choose),
             Route("/runs/{run}/judge/item", self.item),
             Route("/runs/{run}/judge/item", self.act, methods=["POST"]),
+            Route("/runs/{run}/judge/live", self.live),
             Route("/runs/{run}/judge/commit", self.commit, methods=["POST"]),
         ]
 
@@ -66,6 +69,14 @@ class JudgePages:
         """Show the item that the person holds, or how to begin."""
         asked = dict(request.query_params)
         return self._answer(request, lambda run: self._item(run, asked))
+
+    def live(self, request: Request) -> Response:
+        """Return progress and agreement, if they have changed."""
+        asked = dict(request.query_params)
+        with self.viewing.run(request) as run:
+            name = f"judge {run.folder.name} {address(**_chosen(asked))}"
+            version = _version(run.folder)
+            return self.viewing.answer_live(request, name, version, lambda: _now(run, asked))
 
     async def act(self, request: Request) -> Response:
         """Judge, skip, take back or begin; then lead to the item that is held now."""
@@ -88,12 +99,11 @@ class JudgePages:
         return page
 
     def _item(self, run: RunReader, asked: Form) -> Response:
-        card, rubric, said = None, {}, list[str]()
+        card, rubric = None, {}
         if has_ledger(run.folder):
             with closing(_session(run, asked)) as session:
                 held = session.held_card()
                 card, rubric = (None if held is None else held[0]), session.rubric
-                said = [session.progress().sentence, session.agreement().sentence]
         return self._page(
             "judge_item.html",
             run=run.folder.name,
@@ -102,8 +112,24 @@ class JudgePages:
             rubric=rubric,
             rating=RATING,
             done=asked.get("done", ""),
-            said=said,
+            version=_version(run.folder),
+            now=_now(run, asked),
         )
+
+
+def _now(run: RunReader, asked: Form) -> Markup:
+    if not has_ledger(run.folder):
+        return Markup()
+    with closing(_session(run, asked)) as session:
+        progress, agreement = session.progress().sentence, session.agreement().sentence
+    return Markup("<p>{}</p>\n<p>{}</p>").format(progress, agreement)
+
+
+def _version(folder: Path) -> str:
+    """Return a version that changes with each judgment."""
+    found = [folder / name for name in (LEDGER, f"{LEDGER}-wal")]
+    stats = [path.stat() for path in found if path.exists()]
+    return "-".join(f"{stat.st_size}.{stat.st_mtime_ns}" for stat in stats) or "none"
 
 
 def _session(run: RunReader, asked: Form) -> AnnotationSession:

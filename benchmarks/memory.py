@@ -330,7 +330,6 @@ ADAPTED = fit_of(TrainingConfig.model_validate({"lora": {"r": 16}}))
 ADAPTED_AGAIN = fit_of(
     TrainingConfig.model_validate({"lora": {"r": 16}, "gradient_checkpointing": "always"})
 )
-HALVED = fit_of(TrainingConfig(weights="bfloat16"))
 AGAIN = fit_of(TrainingConfig(gradient_checkpointing="always"))
 
 CASES: dict[str, Callable[[Path], tuple[float, list[Term]]]] = {
@@ -344,7 +343,6 @@ CASES: dict[str, Callable[[Path], tuple[float, list[Term]]]] = {
     "sft, lora": lambda folder: offline(folder, "sft", SMALL, 4, 8, ADAPTED),
     "reward, lora": lambda folder: offline(folder, "reward", SMALL, 2, 4, ADAPTED),
     "dpo recomputed, lora": lambda folder: offline(folder, "dpo", LARGER, 2, 4, ADAPTED_AGAIN),
-    "sft, weights=bfloat16": lambda folder: offline(folder, "sft", SMALL, 4, 8, HALVED),
     "ppo, lora": lambda folder: online(folder, "ppo", SMALL, 2, 128, ADAPTED),
     "quark, lora": lambda folder: online(folder, "quark", SMALL, 2, 128, ADAPTED),
     "ppo": lambda folder: online(folder, "ppo", SMALL, 2, 128),

@@ -30,8 +30,8 @@ from lpfloop.configs.schema import RewardConfig
 from lpfloop.configs.training import TrainingConfig
 from lpfloop.loop.lake.query.runs import open_run
 from lpfloop.loop.run.served import locate_model
-from lpfloop.policies.trainers.bfloat16 import rounded_at_random
 from lpfloop.policies.trainers.job import SETTINGS, OnlineJob, TrainJob, write_job
+from lpfloop.policies.trainers.rounding import rounded_at_random
 from lpfloop.policies.trainers.rows import chat_of
 from lpfloop.policies.trainers.train_model import train
 from lpfloop.policies.trainers.trained_model import logprobs_of

@@ -104,9 +104,6 @@ class TrainingConfig(Section):
         "optimizer states",
     )
     lora: LoRAConfig = LoRAConfig()
-    weights: Literal["float32", "bfloat16"] = semantic(
-        "float32", "type of the weights that are trained; the optimizer's states are float32"
-    )
     optimizer: Literal["adamw", "adamw_8bit"] = semantic(
         "adamw", "adamw_8bit: its moments take a byte each (needs bitsandbytes, on a GPU)"
     )
@@ -146,7 +143,6 @@ class TrainingConfig(Section):
     @model_validator(mode="after")
     def _with_what_it_can_be_sharded(self) -> Self:
         others = {
-            "weights=bfloat16": self.weights == "bfloat16" and self.lora.r == 0,
             "lora.quantise=nf4": self.lora.quantise != "none" and self.lora.r > 0,
             "optimizer=adamw_8bit": self.optimizer == "adamw_8bit",
         }

@@ -156,18 +156,6 @@ def contradictions(training: TrainingConfig) -> Iterator[str]:
             f"training.lora.quantise={lora.quantise} is for weights below adapters, and "
             "training.lora.r is 0: set training.lora.r, such as 16"
         )
-    if training.weights == "float32":
-        return
-    if lora.r:
-        yield (
-            "training.weights is bfloat16, and training.lora trains float32 adapters over frozen "
-            "weights, which are bfloat16 on a GPU in any case: leave training.weights out"
-        )
-    if training.optimizer != "adamw":
-        yield (
-            "training.weights=bfloat16 brings an optimizer of its own, with float32 moments: leave "
-            "training.optimizer out"
-        )
 
 
 def _not_here(config: RunConfig) -> Iterator[str]:

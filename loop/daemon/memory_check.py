@@ -647,11 +647,9 @@ def _training_candidates(stage: StageMemory, config: RunConfig, have: Devices) -
     """Yield adapters, smaller numbers, and the training on more GPUs, or alone on one."""
     training = config.training
     whole, online = training.lora.r == 0, any(f"training.{m}" in stage.sections for m in ONLINE)
-    reset = {"training.weights": "float32"} if training.weights == "bfloat16" else {}
-    adapted: Changes = {"training.lora.r": 16, **reset} if whole else {}
+    adapted: Changes = {"training.lora.r": 16} if whole else {}
     others, cards = tuple(range(1, len(have.cards))), len(have.of(training.devices).cards)
     yield {"training.gradient_checkpointing": "always"}
-    yield {"training.weights": "bfloat16"}
     yield {"training.reference": "previous"}
     if whole:
         yield adapted
@@ -663,7 +661,6 @@ def _training_candidates(stage: StageMemory, config: RunConfig, have: Devices) -
         divided: Changes = {
             "training.sharding": "fsdp2",
             "training.processes": "auto",
-            **reset,
             **({"training.lora.quantise": "none"} if training.lora.quantise != "none" else {}),
             **({"training.optimizer": "adamw"} if training.optimizer != "adamw" else {}),
         }

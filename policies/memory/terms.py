@@ -5,10 +5,9 @@ Section 4), for the layers of transformers 5: RMSNorm in separate operations, sc
 attention that keeps no scores, a gated MLP. Under bfloat16 autocast over float32 weights the
 residual stream is float32 (`wide`) and the inputs of matrix products are bfloat16 (`narrow`).
 
-All weights in float32 under AdamW take 16 bytes each; in bfloat16 with the remainders to float32,
-14. Below adapters the model has neither gradients nor moments, and is loaded in bfloat16 on a GPU,
-or in 4 bits (QLoRA, Dettmers et al., 2023, arXiv 2305.14314). `benchmarks/memory.py` compares with
-real trainings.
+All weights in float32 under AdamW take 16 bytes each. Below adapters the model has neither
+gradients nor moments, and is loaded in bfloat16 on a GPU, or in 4 bits (QLoRA, Dettmers et al.,
+2023, arXiv 2305.14314). `benchmarks/memory.py` compares with real trainings.
 """
 
 from collections.abc import Sequence
@@ -19,7 +18,7 @@ from ...configs.training import LoRAConfig
 from ..devices import cpu_type
 from ..engines.transformers_engine import GROUP
 from ..trainers.job import MEASURED_TOGETHER, ONLINE, Method
-from ..trainers.training_fit import PIECE, PLAIN, TrainingFit
+from ..trainers.training_fit import PLAIN, TrainingFit
 from .shapes import BFLOAT16, FLOAT32, ModelShape
 
 GIB = 2**30
@@ -53,8 +52,6 @@ NF4 = 0.5 + 1 / 64 + 4 / (64 * 256)
 """Bytes of a weight in blocks of 64 with a scale of a byte each, and a scale of 256 scales."""
 EIGHT_BIT_MOMENT = 1 + 4 / 256
 """Bytes of one of bitsandbytes' moments, in blocks of 256 with a scale each."""
-UPDATED = 20
-"""Bytes a number that `RemainderAdamW` takes for the numbers that it updates together."""
 
 MEASURED_COPIES = 5
 """float32 copies of logits while an online method measures: two models' logits, log-probabilities,
@@ -373,8 +370,7 @@ class Workload:
     @property
     def number(self) -> int:
         """Bytes of a weight that is not in 4 bits; frozen weights are halved on a GPU."""
-        halved = self.on_gpu if self.fit.adapts else self.fit.weights == "bfloat16"
-        return BFLOAT16 if halved else FLOAT32
+        return BFLOAT16 if self.fit.adapts and self.on_gpu else FLOAT32
 
     @property
     def precision(self) -> Precision:
@@ -403,26 +399,26 @@ def published_number(fit: TrainingFit, *, on_gpu: bool) -> int:
 
 def state_terms(shape: ModelShape, work: Workload, *, others: int = 0) -> list[Term]:
     """Return weights, gradients and moments of a model, and of `others` more trained numbers."""
-    fit, part, number = work.fit, work.part, work.number
+    fit, part = work.fit, work.part
     trained, moment, wide = others + shape.parameters, float(FLOAT32), 0
     frozen = 0.0
     if fit.optimizer == "adamw_8bit":
         # transformers leaves an embedding its moments in float32.
         moment, wide = EIGHT_BIT_MOMENT, 0 if fit.adapts else shape.embedding
     if fit.adapts:
-        trained, number = others + adapter_parameters(shape, fit.lora), FLOAT32
+        trained = others + adapter_parameters(shape, fit.lora)
         frozen = _loaded_bytes(shape, work) * part
         if fit.lora.quantise == "nf4":  # a pass takes one matrix at a time out of its 4 bits
             frozen += BFLOAT16 * shape.hidden * shape.inner
-    moments = 2 * (moment * (trained - wide) + FLOAT32 * wide) + (FLOAT32 - number) * trained
+    moments = 2 * (moment * (trained - wide) + FLOAT32 * wide)
     # DDP keeps a second copy of the gradients; online methods average them in place.
     copied = work.processes > 1 and not work.divided and work.method not in ONLINE
     sizes = {
         "frozen weights": frozen,
-        "adapters" if fit.adapts else "weights": number * trained * part,
-        "gradients": number * trained * part,
+        "adapters" if fit.adapts else "weights": FLOAT32 * trained * part,
+        "gradients": FLOAT32 * trained * part,
         "optimizer": moments * part,
-        "DDP buckets": number * trained if copied else 0,
+        "DDP buckets": FLOAT32 * trained if copied else 0,
     }
     return [fixed_term(name, size) for name, size in sizes.items() if size]
 
@@ -455,13 +451,12 @@ def training_terms(
         layer, ends = shape.matrices // shape.layers, shape.parameters - shape.matrices
         networks = 1 + (work.method in ONLINE) + (work.method == "ppo")
         gathered = networks * (work.precision.narrow * 2 * (layer + ends) + FLOAT32 * layer)
-    least, most = _peak_bytes(shape, work, states)
     return [
         *states,
         fixed_term("reference", _reference_bytes(shape, work, states)),
         fixed_term("gathered weights", gathered),
         fixed_term("reward model", work.reward_number * reward.parameters if reward else 0),
-        Term(name="activations", least_bytes=least, most_bytes=most),
+        at_most("activations", _pass_peak(shape, work, states)),
         runtime(on_gpu=work.on_gpu),
     ]
 
@@ -479,10 +474,10 @@ def _reference_bytes(shape: ModelShape, work: Workload, states: list[Term]) -> i
     return max(0, loaded - _sum_of(states, "gradients", "optimizer"))
 
 
-def _peak_bytes(shape: ModelShape, work: Workload, states: list[Term]) -> tuple[int, int]:
-    """Return the least and the most bytes of passes and the optimizer's update.
+def _pass_peak(shape: ModelShape, work: Workload, states: list[Term]) -> int:
+    """Return the most bytes that passes take.
 
-    The most is the largest of them. In the first pass of an optimizer step the gradients do not
+    In the first pass of an optimizer step the gradients do not
     exist yet: if it is the only one, its activations take their room. An online method keeps whole
     logits of the answers: those at the temperature, the gradient of their sum of exponentials, the
     sum of gradients. It measures several times as many rows without gradients.
@@ -490,9 +485,7 @@ def _peak_bytes(shape: ModelShape, work: Workload, states: list[Term]) -> tuple[
     fit, precision, length = work.fit, work.precision, work.length
     casts = precision.narrow * shape.matrices if precision.is_mixed and not work.divided else 0
     logits = (work.answer + 1) * shape.vocabulary * FLOAT32
-    update = measuring = head = 0
-    if fit.weights == "bfloat16" and not fit.adapts:
-        update = round(UPDATED * min(PIECE, shape.embedding) * work.part)
+    measuring = head = 0
     if work.method in ONLINE:
         head = work.sequences * logits * (8 if work.method == "quark" else 4)
         rows = MEASURED_TOGETHER * work.rows
@@ -506,7 +499,7 @@ def _peak_bytes(shape: ModelShape, work: Workload, states: list[Term]) -> tuple[
     most = max(most, measuring)
     if work.accumulation == 1 and work.method not in ONLINE:
         most -= _sum_of(states, "gradients")
-    return update, max(update, most)
+    return most
 
 
 def _tiled_head_bytes(shape: ModelShape, work: Workload) -> int:

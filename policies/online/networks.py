@@ -21,7 +21,6 @@ from transformers.core_model_loading import revert_weight_conversion
 from ..engines.canary import AGREEMENT
 from ..engines.chat_template import load_tokenizer
 from ..trainers.adapters import computing_type, published_type
-from ..trainers.bfloat16 import join_weights, split_weights
 from ..trainers.job import TrainingError, TrainJob
 from ..trainers.sequences import Pass
 from ..trainers.trained_model import drop_tied
@@ -109,7 +108,6 @@ class SeparateNetworks(Networks):
         self, job: TrainJob, device: torch.device, *, valued: bool, sharded: bool = False
     ) -> None:
         self._job = job
-        self._narrow = job.fit.weights == "bfloat16"
         self.is_sharded = sharded
         # From main memory the blocks go to the device one by one, each process's part of them.
         place = torch.device("cpu") if sharded else device
@@ -152,17 +150,11 @@ class SeparateNetworks(Networks):
         return in_main_memory(self._policy, own, lambda _, value: value.to(kind))
 
     def save(self, folder: Path) -> None:
-        """Save the policy, with the bits that the optimizer keeps of it."""
-        if self.is_sharded:
-            own = gather(self._policy, self._policy.state_dict(), lambda _, value: value)
-            if own:
-                self._policy.save_pretrained(folder, state_dict=own)
-            return
-        if self._narrow:
-            join_weights(self._policy)
-        self._policy.save_pretrained(folder)
-        if self._narrow:
-            split_weights(self._policy)
+        """Save the policy."""
+        if not self.is_sharded:
+            self._policy.save_pretrained(folder)
+        elif own := gather(self._policy, self._policy.state_dict(), lambda _, value: value):
+            self._policy.save_pretrained(folder, state_dict=own)
 
 
 def shard(model: nn.Module) -> None:
@@ -179,9 +171,8 @@ def shard(model: nn.Module) -> None:
 
 def agreement(job: TrainJob, device: torch.device) -> float:
     """Return how far the sampler may be off the policy, in nats per token."""
-    whole = job.fit.adapts or job.fit.weights == "float32"
     computing, sampling = computing_type(job), published_type(job)
-    if device.type == "cpu" and whole and computing == sampling == torch.float32:
+    if device.type == "cpu" and computing == sampling == torch.float32:
         return FLOAT32_AGREEMENT
     # Adapters are merged, then rounded; another type than the passes' rounds differently.
     return ROUNDED_AGREEMENT if job.fit.adapts or computing != sampling else AGREEMENT
@@ -228,8 +219,6 @@ def value_model(job: TrainJob, device: torch.device) -> ValueModel:
         )
     backbone: Any = AutoModel.from_pretrained(source, **trained_loading(job))
     model = ValueModel(backbone, backbone.config.hidden_size).to(backbone.dtype)
-    if job.fit.weights == "bfloat16":
-        split_weights(model)
     trainable(backbone, job, device)
     return model.to(device)
 

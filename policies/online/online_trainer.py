@@ -25,7 +25,6 @@ from ...configs.group_methods import OnlineSettings
 from ...stores.keys import derive_seed
 from ...stores.records import Rollout
 from ..trainers.base_trainer import warm_up
-from ..trainers.bfloat16 import RemainderAdamW
 from ..trainers.job import MEASURED_TOGETHER, TrainingError, TrainJob
 from ..trainers.next_token import METRIC, NextTokenLoss
 from ..trainers.sequences import (
@@ -462,7 +461,7 @@ def reward_metrics(
 
 
 def make_optimizer(job: TrainJob, networks: Networks) -> Optimizer:
-    """Return AdamW over the trained weights, in the form that their type needs."""
+    """Return AdamW over the trained weights."""
     weights = list(networks.trained.parameters())
     s: Any = job.settings
     rate, eps = s.learning_rate, s.adam_eps
@@ -470,8 +469,6 @@ def make_optimizer(job: TrainJob, networks: Networks) -> Optimizer:
         from bitsandbytes.optim import AdamW8bit  # pyright: ignore[reportMissingImports]
 
         return AdamW8bit(weights, lr=rate, eps=eps, weight_decay=0.0)
-    if job.fit.weights == "bfloat16" and not job.fit.adapts:
-        return RemainderAdamW(weights, lr=rate, eps=eps)
     return AdamW(weights, lr=rate, eps=eps, weight_decay=0.0, fused=True)
 
 

@@ -21,8 +21,8 @@ from transformers import PreTrainedConfig
 
 from ...stores.keys import derive_seed
 from ..trainers.adapters import frozen_arguments, peft_config, published_type, save_config
-from ..trainers.bfloat16 import rounded_at_random
 from ..trainers.job import TrainJob
+from ..trainers.rounding import rounded_at_random
 from ..trainers.trl_trainer import load_model
 from .networks import Networks, ValueModel, in_main_memory, trainable
 

@@ -22,8 +22,8 @@ from transformers import (
 
 from ...stores.keys import derive_seed
 from ..devices import cpu_type
-from .bfloat16 import rounded_at_random
 from .job import TrainJob
+from .rounding import rounded_at_random
 from .training_fit import TrainingFit
 
 WEIGHTS, CONFIG = "adapter_model.safetensors", "adapter_config.json"

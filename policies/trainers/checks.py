@@ -36,9 +36,7 @@ ALLOCATED = "SLURM_JOB_NUM_NODES"
 """The variable with the number of nodes of the allocation."""
 
 CHECKPOINTED = {"adamw": 12, "adamw_8bit": 6}
-"""A checkpoint's bytes for each trained weight: itself and its moments, four bytes each or one.
-
-A bfloat16 weight is saved with the other half of its float32."""
+"""A checkpoint's bytes for each trained weight: itself and its moments, four bytes each or one."""
 
 MATRIX = 2
 """Dimensions of a linear layer's weights."""

@@ -42,7 +42,6 @@ from ..engines.scorers import RewardScorer, padding, require_visible_end
 from ..engines.thinking import AS_RENDERED
 from .adapters import peft_config
 from .base_trainer import BaseTrainer
-from .bfloat16 import split_weights
 from .job import TrainingError, TrainJob
 from .length_bias import RankedPair, measure_bias
 from .trl_trainer import Pulse, common_arguments, fit_trainer, refuse_world, trained_loading
@@ -132,8 +131,6 @@ def load_trained_classifier(job: TrainJob) -> Any:
     model = AutoModelForSequenceClassification.from_pretrained(
         job.model, num_labels=1, **trained_loading(job)
     )
-    if job.fit.weights == "bfloat16":
-        split_weights(model)
     model.register_forward_pre_hook(Pulse(job.folder(PULSE)))
     return model
 

@@ -30,8 +30,8 @@ from .adapters import (
     save_config,
     with_adapter,
 )
-from .bfloat16 import join_weights, rounded_at_random
 from .job import ONLINE, TrainingError, TrainJob
+from .rounding import rounded_at_random
 from .rows import ANSWERS, chat_of
 from .step_files import last_rollouts
 from .training_fit import ADAPTER, MASTER, SURVIVAL, master_of
@@ -62,8 +62,6 @@ class Trained:
 
 def save_trained(job: TrainJob, trainer: Any, saved: Path) -> None:
     """Save the trained weights, whole however they are divided: the adapters, or all weights."""
-    if job.fit.weights == "bfloat16":
-        join_weights(trainer.model)
     plugin = getattr(trainer.accelerator.state, "fsdp_plugin", None)
     if plugin is None:
         trainer.save_model(str(saved))

@@ -30,20 +30,16 @@ PLACES = frozenset({"devices", "nodes", "launcher"})
 COSMETIC = frozenset({"gradient_checkpointing", "attention", "liger", "sharding"}) | PLACES
 """The fields that change only memory and speed."""
 
-PIECE = 1 << 24
-"""Numbers that `RemainderAdamW` updates at a time; each takes about 20 bytes during the update."""
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrainingFit:
     """The settings of the same names in `training`, with their defaults, for one job.
 
-    `weights` is the type in which the weights are updated: float32 keeps the small steps of
-    preference training, also over iterations; on a GPU the forward passes are bfloat16 in any case.
+    Weights are updated in float32, which keeps the small steps of preference training, also over
+    iterations; on a GPU the forward passes are bfloat16 in any case.
     """
 
     lora: LoRAConfig = NO_LORA
-    weights: Literal["float32", "bfloat16"] = "float32"
     optimizer: Literal["adamw", "adamw_8bit"] = "adamw"
     gradient_checkpointing: Literal["auto", "always", "never"] = "auto"
     attention: Literal["auto", "eager", "sdpa", "flash_attention_2", "flash_attention_3"] = "auto"

@@ -25,7 +25,6 @@ from ...configs.methods import DPOTraining, KTOTraining, SFTTraining
 from .adapters import computing_type, frozen_arguments, peft_config, widen_adapters
 from .answer_head import use_answer_head
 from .base_trainer import BaseTrainer
-from .bfloat16 import RemainderAdamW, split_weights
 from .job import TrainingError, TrainJob
 from .next_token import NextTokenLoss
 from .preference_trainers import (
@@ -88,17 +87,12 @@ class SupervisedTrainer(BaseTrainer, SFTTrainer):
 
 
 def fit_trainer(job: TrainJob, trainer: Any) -> Trainer:
-    """Return a trainer with the job's order of rows, optimizer and next-token loss."""
+    """Return a trainer with the job's order of rows, adapters and next-token loss."""
     # KTO's passes hold the rows whose answers were exchanged for its KL.
     trainer.by_length = job.fit.group_by_length and job.method != "kto"
     trainer.ref_model = None  # Its log-probabilities of the rows are computed.
     if job.fit.adapts:
         widen_adapters(trainer.model)
-    elif job.fit.weights == "bfloat16":
-        args = trainer.args
-        betas = (args.adam_beta1, args.adam_beta2)
-        own = {"lr": args.learning_rate, "betas": betas, "eps": args.adam_epsilon}
-        trainer.optimizer_cls_and_kwargs = (RemainderAdamW, own)
     if job.supervised is not None:
         chat = chat_of(job)
         trainer.next_token = NextTokenLoss(job, job.supervised, chat, trainer.accelerator)
@@ -174,7 +168,7 @@ def refuse_world(job: TrainJob, processes: int) -> None:
 def loading(job: TrainJob) -> dict[str, Any]:
     """Return the arguments of `from_pretrained` for all models: no remote code, no pickles."""
     arguments = {
-        "dtype": job.fit.weights,
+        "dtype": "float32",
         "local_files_only": True,
         "use_safetensors": True,
         "trust_remote_code": False,
@@ -190,21 +184,18 @@ def trained_loading(job: TrainJob) -> dict[str, Any]:
         # The trainer makes the adapters before it sets its own seed.
         torch.manual_seed(job.seed % 2**32)
         return loading(job) | frozen_arguments(job)
-    return loading(job) | ({"dtype": "auto"} if job.fit.weights == "bfloat16" else {})
+    return loading(job)
 
 
 def load_trained(job: TrainJob) -> PreTrainedModel:
     """Load the model to be trained."""
-    model = load_model(job, job.start, trained_loading(job))
-    if job.fit.weights == "bfloat16":
-        split_weights(model)
-    return model
+    return load_model(job, job.start, trained_loading(job))
 
 
 def load_model(
     job: TrainJob, path: Path, special: Mapping[str, Any] | None = None
 ) -> PreTrainedModel:
-    """Load a model in the type of the job's weights, or with the arguments in `special`."""
+    """Load a model in float32, or with the arguments in `special`."""
     model = AutoModelForCausalLM.from_pretrained(path, **loading(job) | dict(special or {}))
     model.register_forward_pre_hook(Pulse(job.folder(PULSE)))
     return model

@@ -14,8 +14,8 @@ from transformers import AutoModelForCausalLM
 from lpfloop.configs.training import LoRAConfig
 from lpfloop.policies.online.networks import SeparateNetworks
 from lpfloop.policies.trainers.adapters import computing_type, published_type
-from lpfloop.policies.trainers.bfloat16 import rounded_at_random
 from lpfloop.policies.trainers.job import TrainingError, TrainJob, write_job
+from lpfloop.policies.trainers.rounding import rounded_at_random
 from lpfloop.policies.trainers.rows import chat_of
 from lpfloop.policies.trainers.trained_model import (
     Trained,

@@ -62,7 +62,6 @@ def test_bytes_a_weight() -> None:
 def test_settings(subtests):
     for settings, per_parameter in [
         ({}, 16),
-        ({"weights": "bfloat16"}, 2 + 2 + 2 + 8),
         # An embedding's moments, 0.019 of all weights, stay in float32.
         ({"optimizer": "adamw_8bit"}, 4 + 4 + 2 * (1 + 1 / 64) + 0.019 * 6),
         # Adapters of rank 16 are 0.006 of a 7B model, at 16 bytes.

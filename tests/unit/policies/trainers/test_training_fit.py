@@ -11,7 +11,6 @@ from lpfloop.policies.trainers.training_fit import PLAIN, TrainingFit, fit_of, f
 
 CHANGED = TrainingFit(
     lora=LoRAConfig(r=4, targets=("q_proj",)),
-    weights="bfloat16",
     optimizer="adamw_8bit",
     gradient_checkpointing="never",
     attention="eager",
@@ -30,9 +29,9 @@ def test_job_round_trip(subtests, tmp_path: Path):
 
 
 def test_fit_of() -> None:
-    said = {"lora": {"r": 4, "targets": ["q_proj"]}, "weights": "bfloat16", "devices": [0, 2]}
+    said = {"lora": {"r": 4, "targets": ["q_proj"]}, "publish": "bfloat16", "devices": [0, 2]}
     fit = fit_of(TrainingConfig.model_validate(said))
-    assert fit == TrainingFit(lora=CHANGED.lora, weights="bfloat16", devices=(0, 2))
+    assert fit == TrainingFit(lora=CHANGED.lora, publish="bfloat16", devices=(0, 2))
 
 
 def test_not_in_key(subtests):
@@ -49,7 +48,6 @@ def test_not_in_key(subtests):
 def test_in_key(subtests):
     for changed in [
         {"lora": LoRAConfig(r=4)},
-        {"weights": "bfloat16"},
         {"optimizer": "adamw_8bit"},
         {"publish": "bfloat16"},
     ]:

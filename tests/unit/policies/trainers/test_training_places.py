@@ -29,7 +29,6 @@ def test_excluding_settings() -> None:
         (["nodes=2"], "launcher=local"),
         (["launcher=ray", "devices=[0]"], "devices"),
         (["launcher=srun"], "several nodes"),
-        (["sharding=fsdp2", "weights=bfloat16"], "sharding"),
         (["sharding=fsdp2", "lora.r=8", "lora.quantise=nf4"], "sharding"),
     ]:
         with pytest.raises(ConfigError, match=told):

@@ -1,7 +1,7 @@
 """Conversations a second that a reward model scores, by each way of running it, at mixed lengths.
 
 `by rows` scores each slice alone, as on a CPU; `by tokens` sorts the waiting rows and limits a
-pass by its padded tokens, as on a GPU; `vllm` is vLLM's pooling runner. The model is a random
+pass by its padded tokens, as on a GPU. The model is a random
 Llama classifier of the given sizes, with the tiny world's tokenizer. Lengths are log-normal. All
 sides must give the same scores, up to 1e-4 (in float32). Loading does not count; the sides take
 turns.
@@ -22,7 +22,6 @@ from statistics import median
 from lpfloop.configs.schema import RewardConfig
 from lpfloop.policies.engines.engine import ScoreBatch, ScoreRequest, ScoreResult
 from lpfloop.policies.engines.scorers import RewardScorer
-from lpfloop.policies.workers.open import open_scorer
 from lpfloop.stores.records import Message
 
 TINY = Path(__file__).parent.parent / "loop" / "tiny" / "models" / "reward"
@@ -98,7 +97,6 @@ def main() -> None:
     parser.add_argument("--hidden", type=int, default=256)
     parser.add_argument("--layers", type=int, default=4)
     parser.add_argument("--dtype", default="float32")
-    parser.add_argument("--without-vllm", action="store_true")
     options = parser.parse_args()
     config = RewardConfig.model_validate({"dtype": options.dtype, "max_length": 1024})
     with tempfile.TemporaryDirectory() as place:
@@ -107,19 +105,12 @@ def main() -> None:
             "by rows": RewardScorer(model, config, packs=False).score,
             "by tokens": RewardScorer(model, config, packs=True).score,
         }
-        if not options.without_vllm:
-            own = config.model_copy(update={"runner": "vllm"})
-            served = open_scorer(model, own, log=Path(place) / "vllm.log")
-            sides["vllm"] = served.score
         asked = conversations(options, 0)
         first = {side: measured(score, asked)[1] for side, score in sides.items()}
         rounds: list[dict[str, float]] = []
         for seed in range(1, options.rounds + 1):
-            # New ones each time: vLLM caches the results of repeated ones.
             asked = conversations(options, seed)
             rounds.append({side: measured(score, asked)[0] for side, score in sides.items()})
-        if not options.without_vllm:
-            served.close()
     print(f"{'side':<12}{'rows/s':>10}{'of by rows':>12}{'apart':>12}")
     for side in sides:
         ratio = median(r[side] / r["by rows"] for r in rounds)

@@ -162,9 +162,6 @@ class RewardConfig(Section):
     dtype: Literal["auto", "float32", "bfloat16"] = semantic(
         "auto", "weights' type; auto: bfloat16 on a GPU, on a CPU float32"
     )
-    runner: Literal["transformers", "vllm"] = semantic(
-        "transformers", "what runs it; vllm: its pooling runner, for architectures that it serves"
-    )
     place: WorkerPlace = live("local", "where its workers are, as for `policy.engine.place`")
     devices: Devices = cosmetic(
         "auto", "GPUs of this machine that it runs on, by number, such as [0, 1]; auto: all visible"

@@ -394,15 +394,9 @@ class MemoryStages:
         shape = self.shapes(Path(locate_model(reward.model, "reward")))
         length = min(reward.max_length, shape.context or reward.max_length)
         number = self._reward_number(shape)
-        if reward.runner == VLLM and on_gpu:
-            inference = Inference(weight_bytes=number, context=length)
-            share = EngineConfig().memory_utilization
-            unworded = replace(shape, vocabulary=1)  # It computes no logits.
-            yield self._vllm(SCORES, unworded, inference, reward.devices, share)
-        else:
-            rows = reward.batch_size
-            terms = scorer_terms(shape, number, rows=rows, length=length, on_gpu=on_gpu)
-            yield self._on_device(SCORES, terms, reward.devices, copies)
+        rows = reward.batch_size
+        terms = scorer_terms(shape, number, rows=rows, length=length, on_gpu=on_gpu)
+        yield self._on_device(SCORES, terms, reward.devices, copies)
 
     def _reward_number(self, shape: ModelShape) -> float:
         """Return the bytes of a reward model's weight: by default bfloat16 on a GPU."""

@@ -23,7 +23,7 @@ from .single_request import SingleRequest
 REWARD = Verb("reward")
 OVERLONG = "overlong"
 UNREWARDED = "no_reward_model"
-RUN_BY = {"dtype", "runner"}
+RUN_BY = {"dtype"}
 """Settings that can change the last bits of a score; omitted if unset."""
 UNSCORED = "no_score"
 """The user's reward function returned None for an answer."""

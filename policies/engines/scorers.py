@@ -21,10 +21,9 @@ from ...configs.schema import ConfigError, RewardConfig
 from ...stores.keys import digest
 from .chat import ChatTokenizer
 from .chat_template import ASKED, SAID, load_tokenizer
-from .engine import EngineError, ScoreBatch, ScoreRequest, ScoreResult, UnloadableError, take
+from .engine import EngineError, ScoreBatch, ScoreRequest, ScoreResult, take
 from .thinking import AS_RENDERED
 from .transformers_engine import TransformersModel, pad_rows
-from .vllm_engine import SAFE, VLLMModel, on_cpu
 
 Row = TypeVar("Row")
 Tokens = Sequence[int]
@@ -131,33 +130,6 @@ def by_tokens(lengths: Sequence[int], most: int) -> Iterator[list[int]]:
         start += rows
 
 
-class ConversationReader:
-    """A reward model's reading of conversations: tokenizer, template and maximal length."""
-
-    def __init__(self, model: Path, config: RewardConfig, own: Any) -> None:
-        """Read the tokenizer of a classifier whose configuration is `own`.
-
-        Raises:
-            EngineError: for several labels, or a template without an end of answers.
-        """
-        if own.num_labels != 1:
-            raise EngineError(
-                f"{model}: a reward model has one label, this classifier has {own.num_labels}"
-            )
-        self.tokenizer = load_tokenizer(model)
-        self._chat = ChatTokenizer(self.tokenizer, model, AS_RENDERED)
-        context = getattr(own, "max_position_embeddings", None)
-        self.longest = config.max_length if context is None else min(config.max_length, context)
-        self._sees_end = config.sees_end
-        if config.sees_end:
-            require_visible_end(model, self._chat)
-
-    def rows(self, request: ScoreRequest) -> list[Tokens]:
-        """Return the token ids of a conversation, unless it is too long."""
-        row = self._chat.judged(request.messages, sees_end=self._sees_end, ended=request.ended)
-        return [row] if 0 < len(row) <= self.longest else []
-
-
 def require_visible_end(model: Path, chat: ChatTokenizer) -> None:
     """Refuse a template that renders truncated and finished answers alike.
 
@@ -183,17 +155,28 @@ class RewardScorer(TransformersModel, BatchedScorer[Tokens]):
         from transformers import AutoModelForSequenceClassification
 
         super().__init__(AutoModelForSequenceClassification, model, config.dtype, scores=True)
+        if self._model.config.num_labels != 1:
+            raise EngineError(
+                f"{model}: a reward model has one label, this classifier has "
+                f"{self._model.config.num_labels}"
+            )
         keep_head_exact(self._model)
-        self._reader = ConversationReader(model, config, self._model.config)
+        self._tokenizer = load_tokenizer(model)
+        self._chat = ChatTokenizer(self._tokenizer, model, AS_RENDERED)
+        self._sees_end = config.sees_end
+        if config.sees_end:
+            require_visible_end(model, self._chat)
+        self._longest = self._context(config.max_length)
         self.batch_size = config.batch_size
         self._packs = self.sleeps if packs is None else packs
-        self._most = config.batch_size * self._reader.longest
+        self._most = config.batch_size * self._longest
         self.ahead = GATHERED * self._most if self._packs else 0
         self.window = (AHEAD if self._packs else 4) * config.batch_size
 
     def rows(self, request: ScoreRequest) -> list[Tokens]:
         """Return the token ids of a conversation, unless it is too long."""
-        return self._reader.rows(request)
+        row = self._chat.judged(request.messages, sees_end=self._sees_end, ended=request.ended)
+        return [row] if 0 < len(row) <= self._longest else []
 
     def passes(self, lengths: Sequence[int]) -> Iterable[Sequence[int]]:
         """Return the places of the rows of each pass."""
@@ -207,81 +190,16 @@ class RewardScorer(TransformersModel, BatchedScorer[Tokens]):
         """
         import torch
 
-        pad = padding({row[-1] for row in rows}, self._reader.tokenizer.pad_token_id)
+        pad = padding({row[-1] for row in rows}, self._tokenizer.pad_token_id)
         ids, mask = pad_rows(rows, pad)
         # transformers reads the score at the last token that is not the configured padding.
         self._model.config.pad_token_id = pad
         with torch.inference_mode():
             output = self._model(input_ids=ids.to(self.device), attention_mask=mask.to(self.device))
-        return _finite(output.logits[:, 0].float().cpu().tolist())
-
-
-class VLLMScorer(VLLMModel, BatchedScorer[Tokens]):
-    """A sequence classifier with one label that vLLM's pooling runner holds.
-
-    vLLM puts rows of different lengths together itself, without padding.
-    """
-
-    def __init__(self, model: Path, config: RewardConfig) -> None:
-        from transformers import AutoConfig
-
-        own = AutoConfig.from_pretrained(str(model), local_files_only=True)
-        refuse_unserved(model, own.architectures or ())
-        self._reader = ConversationReader(model, config, own)
-        own_type = "float32" if on_cpu() else "bfloat16"
-        arguments: dict[str, Any] = {
-            "model": str(model),
-            "runner": "pooling",
-            "convert": "classify",
-            "dtype": own_type if config.dtype == "auto" else config.dtype,
-            "max_model_len": self._reader.longest,
-            "enable_chunked_prefill": False,
-            "enforce_eager": on_cpu(),
-        }
-        super().__init__(SAFE | arguments)
-        self.window = AHEAD * config.batch_size
-        self.ahead = self.window * self._reader.longest
-
-    def rows(self, request: ScoreRequest) -> list[Tokens]:
-        """Return the token ids of a conversation, unless it is too long."""
-        return self._reader.rows(request)
-
-    def passes(self, lengths: Sequence[int]) -> Iterable[Sequence[int]]:
-        """Return one pass of all rows."""
-        return [range(len(lengths))] if lengths else []
-
-    def forward(self, rows: Sequence[Tokens]) -> list[float]:
-        """Score the rows of one pass.
-
-        Raises:
-            EngineError: for a score that is not finite.
-        """
-        from vllm import PoolingParams
-        from vllm.inputs import TokensPrompt
-
-        outputs = self._llm.classify(
-            [TokensPrompt(prompt_token_ids=list(row)) for row in rows],
-            pooling_params=PoolingParams(use_activation=False),
-            use_tqdm=False,
-        )
-        return _finite([float(output.outputs.probs[0]) for output in outputs])
-
-
-def refuse_unserved(model: Path, architectures: Sequence[str]) -> None:
-    """Refuse a model that vLLM does not support, or not as a classifier.
-
-    Raises:
-        UnloadableError: naming the architecture.
-    """
-    from vllm import ModelRegistry
-
-    served = ModelRegistry.get_supported_archs()
-    named = ", ".join(architectures) or "an architecture that config.json does not name"
-    causal = [name.replace("ForSequenceClassification", "ForCausalLM") for name in architectures]
-    if not {*architectures, *causal} & {*served}:
-        raise UnloadableError(
-            f"{model}: vLLM does not serve {named}; set reward.runner to transformers"
-        )
+        scores: list[float] = output.logits[:, 0].float().cpu().tolist()
+        if not all(map(math.isfinite, scores)):
+            raise EngineError("the reward model gives scores that are not finite")
+        return scores
 
 
 def keep_head_exact(model: Any) -> None:
@@ -302,12 +220,6 @@ def padding(endings: set[int], own: int | None) -> int:
     if own is not None and own not in endings:
         return own
     return next(i for i in range(len(endings) + 1) if i not in endings)
-
-
-def _finite(scores: list[float]) -> list[float]:
-    if not all(map(math.isfinite, scores)):
-        raise EngineError("the reward model gives scores that are not finite")
-    return scores
 
 
 def own_reward(place: str) -> OwnFunction:

@@ -107,7 +107,7 @@ def open_scorer(
         ConfigError: for devices or replicas that the machine cannot follow.
         EngineError: when the folder does not hold a model.
     """
-    place, kind = str(model), "entailment" if entails else config.runner
+    place, kind = str(model), "entailment" if entails else "reward"
     function = None
     if not entails and names_function(place):
         kind, function = "function", identity or scorer_digest(place)

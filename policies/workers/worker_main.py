@@ -30,7 +30,7 @@ from ..engines.engine import (
     final_fault,
 )
 from ..engines.entailment import EntailmentScorer
-from ..engines.scorers import OwnScorer, RewardScorer, VLLMScorer
+from ..engines.scorers import OwnScorer, RewardScorer
 from ..engines.scripted_engine import ScriptedEngine
 from ..engines.transformers_engine import TransformersEngine
 from ..engines.vllm_engine import VLLMEngine
@@ -56,9 +56,9 @@ UNLOADABLE = (
 """Exceptions of libraries about a setting or a file; some are also about passing conditions."""
 
 LocalEngine = VLLMEngine | TransformersEngine | ScriptedEngine
-Scorer = RewardScorer | VLLMScorer | EntailmentScorer | OwnScorer
+Scorer = RewardScorer | EntailmentScorer | OwnScorer
 LocalModel = LocalEngine | Scorer
-HeldModel = VLLMEngine | TransformersEngine | RewardScorer | VLLMScorer | EntailmentScorer
+HeldModel = VLLMEngine | TransformersEngine | RewardScorer | EntailmentScorer
 """Models that can leave their devices."""
 
 
@@ -138,8 +138,6 @@ def load(opening: Opening) -> LocalModel:
                 model = OwnScorer(opening.model, config, opening.function or "")
             case "entailment", _:
                 model = EntailmentScorer(folder, config)
-            case "vllm", _:
-                model = VLLMScorer(folder, config)
             case _:
                 model = RewardScorer(folder, config)
     except UNLOADABLE as error:
@@ -155,7 +153,7 @@ def _replies(model: LocalModel, stream: _Stream) -> Generator[Answer | Refusal, 
         yield from (_own_scores(model, stream.number, batch) for batch in stream.feed)
         return
     results: Iterator[Any]
-    if isinstance(model, RewardScorer | VLLMScorer | EntailmentScorer):
+    if isinstance(model, RewardScorer | EntailmentScorer):
         results = model.score(stream.feed)
     elif stream.task == MEASURE.task:
         results = (_measure(model, batch) for batch in stream.feed)

@@ -102,8 +102,8 @@ class Connections:
         await asyncio.sleep(0)
         return await self._reply("POST", path, data=content.encode(), headers=JSON)
 
-    async def get(self, path: str, **query: str | int) -> object:
-        """Return the endpoint's reply to a path with a query.
+    async def get(self, path: str) -> object:
+        """Return the endpoint's reply to a path.
 
         Raises:
             StatusError: if the status is an error, or the body reports an error 4xx.
@@ -111,48 +111,29 @@ class Connections:
             aiohttp.ClientError, OSError: if no reply comes, or it cannot be decompressed.
             UnreadableReplyError: if it is not JSON.
         """
-        return await self._reply("GET", path, params=query)
-
-    async def upload(self, path: str, data: bytes, **fields: str) -> object:
-        """Send a file of JSON lines, after other fields of a form; raise as `get`."""
-        form = aiohttp.FormData(fields)
-        form.add_field("file", data, filename="requests.jsonl", content_type="application/jsonl")
-        return await self._reply("POST", path, data=form)
-
-    async def download(self, path: str, limit: int) -> bytes:
-        """Return the content of a file of at most `limit` bytes; raise as `get`."""
-        _, content = await self._received("GET", path, limit)
-        return content
+        return await self._reply("GET", path)
 
     async def _reply(self, method: str, path: str, **sent: Any) -> object:
-        headers, content = await self._received(method, path, ANSWER_BYTES, **sent)
-        if not is_reasonable(content):
-            raise AnswerTooLargeError
-        value = parse_json(content)
-        status = reported_status(value)
-        if status is not None:
-            raise StatusError(status, headers, content)
-        return value
-
-    async def _received(
-        self, method: str, path: str, limit: int, **sent: Any
-    ) -> tuple[Mapping[str, str], bytes]:
-        """Return headers and body of a success; of an error only the beginning is read."""
+        body, status, headers = bytearray(), 0, dict[str, str]()
         url = _below(self._base, path)
-        body = bytearray()
         async with self._open().request(method, url, allow_redirects=False, **sent) as reply:
-            headers = {name.lower(): text for name, text in reply.headers.items()}
-            is_success = HTTPStatus.OK <= reply.status < HTTPStatus.MULTIPLE_CHOICES
-            limit = limit if is_success else ERROR_BYTES
+            status, headers = reply.status, {n.lower(): text for n, text in reply.headers.items()}
+            is_success = HTTPStatus.OK <= status < HTTPStatus.MULTIPLE_CHOICES
+            limit = ANSWER_BYTES if is_success else ERROR_BYTES
             async for part in reply.content.iter_any():
                 body += part
                 if len(body) > limit:
                     break
-        if not is_success:
-            raise StatusError(reply.status, headers, bytes(body[:limit]))
-        if len(body) > limit:
+        if not is_success:  # of an error only the beginning is read
+            raise StatusError(status, headers, bytes(body[:limit]))
+        content = bytes(body)
+        if not is_reasonable(content):
             raise AnswerTooLargeError
-        return headers, bytes(body)
+        value = parse_json(content)
+        error = reported_status(value)
+        if error is not None:
+            raise StatusError(error, headers, content)
+        return value
 
     async def aclose(self) -> None:
         """Close all connections."""

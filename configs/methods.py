@@ -275,10 +275,6 @@ class QuarkTraining(SamplingTraining):
     scheduler: ClassVar[str] = "linear"
     max_grad_norm: ClassVar[float] = 1.0
     quantiles: int = semantic(4, "quantiles of the reward", ge=2)
-    train_on: Literal["best", "all"] = semantic(
-        "best", "best: the best quantile, without a token; all: each after its quantile's token"
-    )
-    pool: Literal["reset", "growing"] = semantic("reset", "samples of this step alone, or of all")
     kl_coef: float = semantic(0.05, "weight of the exact KL to the reference policy", ge=0)
     entropy_coef: float = semantic(0.0, "weight of the entropy bonus", ge=0)
 

@@ -51,11 +51,6 @@ def require_sampling(config: RunConfig, seen: Observed) -> None:
             f"policy.model is served at {policy.model}, and {config.recipe.name} trains its "
             "weights: name their folder by --policy FOLDER"
         )
-    if "quark" in methods and config.training.quark.train_on == "all" and config.training.lora.r:
-        raise ConfigError(
-            "training.quark.train_on is all: the quantiles' tokens are new rows of the embedding, "
-            "which adapters do not train; set it to best, or training.lora.r to 0"
-        )
     if methods - ONLINE - {"reward"}:
         _require_separable(config)
 
@@ -164,11 +159,6 @@ def _unfit_online(config: RunConfig) -> Iterator[str]:
                 f"policy.sampling.{setting} is {value}: {name} learns by the probabilities of all "
                 f"tokens, so its answers must be drawn from all of them; leave {setting} out"
             )
-    if config.reward.runner != "transformers":
-        yield (
-            f"reward.runner is {config.reward.runner}: {name} scores answers inside the trainer, "
-            "where transformers runs the reward model; leave it out"
-        )
     if training.sharding != "none" and training.lora.r:
         yield (
             f"training.sharding is {training.sharding}: {name} trains adapters over one body, "

@@ -1,17 +1,28 @@
 """Control texts: put before a prompt to tell the policy how good its answer is to be.
 
 A policy that learned good and bad answers after different texts answers well after the text of
-the good ones (reward conditioning). So it is sampled with this text, here and in evaluations. The
-same is true of a policy that learned each quantile of the reward after its own token (Quark).
+the good ones (reward conditioning). So it is sampled with this text, here and in evaluations.
 """
 
-from ...configs.recipes import Quark, RewardConditioning
-from ...configs.schema import RunConfig
-from ...policies.engines.chat import add_control
-from ...policies.online.quantiles import quantile_token
-from ...stores.records import Checkpoint
+from collections.abc import Sequence
+from dataclasses import replace
 
-__all__ = ["add_control", "control_of", "control_text"]
+from ...configs.recipes import RewardConditioning
+from ...configs.schema import RunConfig
+from ...stores.records import Checkpoint, Message
+
+
+def add_control(messages: Sequence[Message], control: str) -> tuple[Message, ...]:
+    """Put a control text, which names the wanted quality, before the user's last message.
+
+    An empty text has no effect.
+    """
+    turns = tuple(messages)
+    if not control:
+        return turns
+    last = max((n for n, turn in enumerate(turns) if turn.role == "user"), default=len(turns) - 1)
+    controlled = replace(turns[last], content=control + turns[last].content)
+    return (*turns[:last], controlled, *turns[last + 1 :])
 
 
 def control_text(text: str) -> str:
@@ -26,6 +37,4 @@ def control_of(config: RunConfig, checkpoint: Checkpoint) -> str:
         return ""
     if isinstance(recipe, RewardConditioning):
         return control_text(recipe.positive)
-    if isinstance(recipe, Quark) and config.training.quark.train_on == "all":
-        return quantile_token(0)
     return ""

@@ -13,7 +13,6 @@ parts that a model's template lacks are added to the text of the template itself
 import json
 import sys
 from collections.abc import Sequence, Sized
-from dataclasses import replace
 from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any
@@ -22,7 +21,6 @@ from ...stores.chat_markers import WORD_JOINER
 from ...stores.records import Message
 from .chat_template import (
     ASKED,
-    USER,
     TemplateFaultError,
     load_tokenizer,
     require_turns,
@@ -294,19 +292,6 @@ def turn_ends(tokenizer: Any, folder: Path) -> tuple[int, ...]:
     own = tokenizer.eos_token_id
     named = set(stop_token_ids(folder)) | (set[int]() if own is None else {int(own)})
     return tuple(sorted(named))
-
-
-def add_control(messages: Sequence[Message], control: str) -> tuple[Message, ...]:
-    """Put a control text, which names the wanted quality, before the user's last message.
-
-    An empty text has no effect.
-    """
-    turns = tuple(messages)
-    if not control:
-        return turns
-    last = max((n for n, turn in enumerate(turns) if turn.role == USER), default=len(turns) - 1)
-    controlled = replace(turns[last], content=control + turns[last].content)
-    return (*turns[:last], controlled, *turns[last + 1 :])
 
 
 def _end_turns(tokenizer: Any, folder: Path) -> None:

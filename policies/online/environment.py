@@ -14,7 +14,7 @@ import time
 from collections import defaultdict
 from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from math import fsum
 from pathlib import Path
 
@@ -24,7 +24,6 @@ from ...configs.engines import EngineConfig
 from ...configs.group_methods import OnlineSettings
 from ...stores.durable import write_file
 from ...stores.records import Candidate, Message, Reward
-from ..engines.chat import add_control
 from ..engines.chat_template import TemplateFaultError
 from ..engines.engine import Completion, EngineError, ScoreBatch, ScoreRequest
 from ..engines.scorers import OwnScorer, RewardScorer
@@ -71,7 +70,7 @@ class Clock:
         self._started = time.perf_counter()
 
     @contextmanager
-    def spent_on(self, name: str) -> Generator[None]:
+    def measure(self, name: str) -> Generator[None]:
         """Count a block's time, including the GPU work that it started."""
         started = time.perf_counter()
         yield
@@ -90,15 +89,13 @@ class Clock:
 class ScoredRollout:
     """A rollout with its completion, its tokens, its scores, and the number of its batch.
 
-    The tokens are `spoken` after the sampled prompt, `plain` after the prompt without a control
-    text. `scores` are the reward sources' scores, `score` is their weighted sum: the reward,
-    before any rule for cut answers; None if a source gave none.
+    `scores` are the reward sources' scores, `score` is their weighted sum: the reward, before any
+    rule for cut answers; None if a source gave none.
     """
 
     drawn: RolloutDraw
     completion: Completion
     spoken: Spoken
-    plain: Spoken
     scores: Mapping[RewardSource, float | None]
     score: float | None
     batch: int = 0
@@ -226,35 +223,27 @@ class Environment:
         share = {"memory_utilization": self.settings.sampler_memory}
         return engine.model_copy(update=share) if is_shared(group, self.job) else engine
 
-    def rollouts(
-        self, step: int, clock: Clock, *, control: str = "", banned: Sequence[int] = ()
-    ) -> list[ScoredRollout]:
+    def rollouts(self, step: int, clock: Clock) -> list[ScoredRollout]:
         """Sample and score a step's rollouts with the weights of the last `refresh`.
-
-        Only the policy sees `control`, a text before the prompt; rows and rewards do not. The
-        tokens in `banned` are never sampled.
 
         Raises:
             TrainingError: of kind `halted`, in all processes, if a request to end the training came
                 while its parent judged the answers.
         """
         first = self.ranks.is_first
-        found = self.ranks.broadcast(self._sample(step, clock, control, banned) if first else None)
+        found = self.ranks.broadcast(self._sample(step, clock) if first else None)
         if found is None:
             raise halted_error(self.job)
         return found
 
-    def _sample(
-        self, step: int, clock: Clock, control: str, banned: Sequence[int]
-    ) -> list[ScoredRollout] | None:
+    def _sample(self, step: int, clock: Clock) -> list[ScoredRollout] | None:
         sampler = self._sampler
         assert sampler is not None  # noqa: S101 -- after `refresh`, in the first process
         places = places_asked(len(self.asked), self.job.seed, step=step, settings=self.settings)
         rollouts = draws_of_step(self.online, step, [self.asked[place] for place in places])
-        with clock.spent_on("generation"):
-            asked = [behind(rollout, control) for rollout in rollouts]
-            completions = sampler.draw(asked, self.online.sampling, banned=banned)
-        with clock.spent_on("scoring"):
+        with clock.measure("generation"):
+            completions = sampler.draw(rollouts, self.online.sampling)
+        with clock.measure("scoring"):
             scores = self._scores(step, rollouts, completions)
         if scores is None:
             return None
@@ -263,13 +252,12 @@ class Environment:
             ScoredRollout(
                 drawn=r,
                 completion=c,
-                spoken=self._spoken(a, c),
-                plain=self._spoken(r, c),
+                spoken=self._spoken(r, c),
                 scores=s,
                 score=weighted_sum(s, self.online.weights),
                 batch=b,
             )
-            for r, a, c, s, b in zip(rollouts, asked, completions, scores, batches, strict=True)
+            for r, c, s, b in zip(rollouts, completions, scores, batches, strict=True)
         ]
 
     def _scores(
@@ -348,12 +336,6 @@ def weighted_sum(
     """Return the weighted sum of an answer's scores; None if one is missing."""
     found = [weights[source] * s for source, s in scores.items() if s is not None]
     return fsum(found) if len(found) == len(scores) else None
-
-
-def behind(rollout: RolloutDraw, control: str) -> RolloutDraw:
-    """Return a rollout whose prompt begins with a control text."""
-    messages = add_control(rollout.asked.messages, control)
-    return replace(rollout, asked=replace(rollout.asked, messages=messages))
 
 
 def describe(drawn: Sequence[ScoredRollout]) -> dict[str, float]:

@@ -157,22 +157,29 @@ class QuarkTerms(NamedTuple):
         return self.nll + kl_coef * self.kl - entropy_coef * self.entropy
 
 
-def quark_terms(
-    logits: Tensor, reference: Tensor, tokens: Tensor, *, vocabulary: int
-) -> QuarkTerms:
+def quark_terms(logits: Tensor, reference: Tensor, tokens: Tensor) -> QuarkTerms:
     """Return the terms of Quark's Eq. 2 for `tokens` (b, W), with AlpacaFarm's exact KL.
 
-    Logits are (b, W, V) of the policy and (b, W, U) of the reference, U <= V. KL and entropy are
-    over the first `vocabulary` tokens, which both models have. The likelihood is over all, as in
-    sampling: so the policy learns to avoid the tokens that the reference lacks.
+    Logits are (b, W, V) of the policy and of the reference.
     """
     chosen = logits.gather(-1, tokens[..., None])[..., 0]
-    shared = logits[..., :vocabulary]
     return QuarkTerms(
         nll=logits.logsumexp(dim=-1) - chosen,
-        kl=exact_kl(shared, reference[..., :vocabulary]),
-        entropy=entropy(shared),
+        kl=exact_kl(logits, reference),
+        entropy=entropy(logits),
     )
+
+
+def quantiles_of(scores: Sequence[float], count: int) -> list[int]:
+    """Return the quantile of each sample, the highest scores in 0, in `count` equal parts.
+
+    Samples of equal score keep the order in which they were drawn.
+    """
+    order = sorted(range(len(scores)), key=lambda place: -scores[place])
+    found = [0] * len(scores)
+    for rank, place in enumerate(order):
+        found[place] = rank * count // len(scores)
+    return found
 
 
 # Methods that compare a prompt's answers

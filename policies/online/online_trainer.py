@@ -118,8 +118,6 @@ class OnlineTrainer(ABC, Generic[Learned]):
     nothing_to_learn: ClassVar[str] = "no answer has a reward"
     valued: ClassVar[bool] = False
     estimator: numerics.KLEstimator | None
-    vocabulary: int | None = None
-    """How many tokens policy and reference share, if not all."""
 
     def __init__(
         self,
@@ -157,10 +155,6 @@ class OnlineTrainer(ABC, Generic[Learned]):
     def planned_updates(cls, settings: Any) -> int:
         """Return how many optimizer steps a step makes at most."""
         return settings.inner_epochs * -(-settings.rollouts // settings.batch_size)
-
-    def sample(self, number: int, clock: Clock) -> list[ScoredRollout]:
-        """Sample and score a step's answers."""
-        return self.environment.rollouts(number, clock)
 
     def learnable(self, drawn: Sequence[ScoredRollout]) -> list[ScoredRollout]:
         """Return the rollouts that the method can learn from."""
@@ -211,14 +205,14 @@ class OnlineTrainer(ABC, Generic[Learned]):
         Raises:
             TrainingError: of kind `refused`, after `MOST_IDLE` steps in a row that learned nothing.
         """
-        drawn, learned = self.sample(number, clock), None
+        drawn, learned = self.environment.rollouts(number, clock), None
         if rollouts := self.learnable(drawn):
             self.numbers[IDLE] = 0.0
-            with clock.spent_on("logprobs"), torch.no_grad():
+            with clock.measure("logprobs"), torch.no_grad():
                 measured = self.measure(number, drawn, rollouts)
                 gap = self.refuse_stale(measured)
                 learned = self.advantages(measured)
-            with clock.spent_on("optimisation"):
+            with clock.measure("optimisation"):
                 losses = self.optimise(number, learned)
             metrics = {
                 **losses,
@@ -266,15 +260,14 @@ class OnlineTrainer(ABC, Generic[Learned]):
         self, number: int, drawn: Sequence[ScoredRollout], rollouts: Sequence[ScoredRollout]
     ) -> Measurements:
         """Measure answers under policy, reference and, if there is one, value model."""
-        spoken, plain = [r.spoken for r in rollouts], [r.plain for r in rollouts]
+        spoken = [r.spoken for r in rollouts]
         # Only values count after an answer's end.
         shape = (len(spoken), max(len(x.answer) for x in spoken))
         found = defaultdict[str, Tensor](lambda: torch.zeros(shape, device=self.device))
         size = MEASURED_TOGETHER * self.settings.micro_batch_size
         every = passes(spoken, range(len(spoken)), size, self.device)
         for work, counts in self.ranks.share(every):
-            other = work if plain == spoken else pad_rollouts(plain, work.rows, self.device)
-            for name, values in self.measured(work, other).items():
+            for name, values in self.measure_pass(work).items():
                 spread(values * counts, found[name], work)
         self.ranks.sum(*found.values())
         mask = answer_mask(spoken, shape[1], self.device)
@@ -296,24 +289,22 @@ class OnlineTrainer(ABC, Generic[Learned]):
             values=found["values"] if self.valued else None,
         )
 
-    def measured(self, work: Pass, plain: Pass) -> dict[str, Tensor]:
-        """Return a pass's measurements by name, (b, W) each; the reference sees `plain`."""
+    def measure_pass(self, work: Pass) -> dict[str, Tensor]:
+        """Return a pass's measurements by name, (b, W) each."""
         with self.accelerator.autocast():
             with self.networks.policy() as policy:
                 logits = answer_logits(policy, work)
             with self.networks.reference() as frozen:
-                other = answer_logits(frozen, plain)
+                other = answer_logits(frozen, work)
         temperature = self.temperature
-        shared = logits[..., : self.vocabulary] / temperature
         found = {
             "logprobs": chosen_logprobs(logits, work.answers, temperature),
             "reference": chosen_logprobs(other, work.answers, temperature),
-            "entropy": numerics.entropy(shared),
+            "entropy": numerics.entropy(logits / temperature),
             "whole": chosen_logprobs(logits, work.answers, 1.0),
         }
         if self.estimator is None:
-            cut = other[..., : self.vocabulary] / temperature
-            found["kl"] = numerics.exact_kl(shared, cut)
+            found["kl"] = numerics.exact_kl(logits / temperature, other / temperature)
         return found
 
     def refuse_stale(self, measured: Measurements) -> float:

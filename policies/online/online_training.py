@@ -64,7 +64,7 @@ from .group_methods import GRPOTrainer, OnlineDPOTrainer, RLOOTrainer
 from .networks import Networks, SeparateNetworks
 from .online_trainer import OnlineTrainer
 from .ppo import PPOTrainer
-from .quark import QuarkTrainer, with_tokens
+from .quark import QuarkTrainer
 from .ranks import Ranks
 from .shared_body import SharedBody
 
@@ -103,7 +103,6 @@ def train_online(job: TrainJob, identity: str) -> Trained:
     started = time.monotonic()
     accelerator = make_accelerator(job)
     ranks = Ranks()
-    job = ranks.broadcast(with_tokens(job) if ranks.is_first else None)
     with open_environment(job, ranks) as environment:
         steps = environment.steps
         trainer = TRAINERS[job.method](
@@ -242,7 +241,7 @@ class OnlineTraining:
         due = number in self.published
         clock = Clock()
         if number <= environment.learning_steps:
-            with clock.spent_on("weights"):
+            with clock.measure("weights"):
                 environment.refresh(self.trainer.networks)
             rows, metrics = self.trainer.step(number, clock)
         else:

@@ -55,9 +55,9 @@ class PPOTrainer(OnlineTrainer[PPOLessons]):
         """How the KL penalty is estimated."""
         return self.settings.kl_estimator
 
-    def measured(self, work: Pass, plain: Pass) -> dict[str, Tensor]:
+    def measure_pass(self, work: Pass) -> dict[str, Tensor]:
         """Measure a pass under the value model, too."""
-        found = super().measured(work, plain)
+        found = super().measure_pass(work)
         with self.accelerator.autocast(), self.networks.value() as value:
             return found | {"values": value(work)}
 

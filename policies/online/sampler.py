@@ -31,9 +31,6 @@ from ..workers.hosted_model import HostedModel
 from ..workers.open import Fit, as_it_is, engine_kind, open_engine
 from ..workers.places import local_groups
 
-NEVER = -100.0
-"""Added to the logit of a token that must not be sampled."""
-
 TOGETHER = 64
 """Rollouts of a batch: each batch that comes back is a sign of life during a long step."""
 
@@ -94,13 +91,8 @@ class RolloutSampler:
         self._engine.reload(self._folder)
         self._alive()
 
-    def draw(
-        self, rollouts: Sequence[RolloutDraw], config: SamplingConfig, *, banned: Sequence[int] = ()
-    ) -> list[Completion]:
-        """Sample every rollout; return the completions in their order.
-
-        The tokens in `banned` are never sampled.
-        """
+    def draw(self, rollouts: Sequence[RolloutDraw], config: SamplingConfig) -> list[Completion]:
+        """Sample every rollout; return the completions in their order."""
         requests = tuple(
             Request(request_id=r.candidate_id, messages=r.asked.messages, seed=r.seed)
             for r in rollouts
@@ -110,7 +102,6 @@ class RolloutSampler:
             top_p=config.top_p,
             max_tokens=config.max_tokens,
             token_ids=True,
-            logit_bias=tuple((token, NEVER) for token in banned),
         )
         batches = (
             Batch(key=str(number), requests=requests[start:end], sampling=sampling)

@@ -1,4 +1,4 @@
-"""Real Quark: a few steps of a tiny policy, with tokens and without, killed and resumed."""
+"""Real Quark: a few steps of a tiny policy, killed and resumed."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -7,7 +7,6 @@ import polars as pl
 import pytest
 from trainings import make_online_world, quark_job, sha256, starts
 
-from lpfloop.policies.online.quantiles import quantile_token
 from lpfloop.policies.trainers.job import TrainJob
 from lpfloop.policies.trainers.step_files import read_step
 from lpfloop.policies.trainers.train_model import train
@@ -49,29 +48,10 @@ def test_each_step_learns_the_best_quarter(world: Path, tmp_path: Path):
     assert rates == pytest.approx([7.5e-4, 5e-4, 2.5e-4, 0.0])
 
 
-def test_the_tokenizer_knows_quantile_tokens(world: Path, tmp_path: Path):
-    from transformers import AutoModelForCausalLM, AutoTokenizer
-
-    job = quark_job(world, tmp_path / "work", train_on="all", max_steps=2)
-    model = train(job, log=tmp_path / "log").output
-    tokenizer = AutoTokenizer.from_pretrained(model)
-    tokens = [quantile_token(q) for q in range(4)]
-    known = len(AutoTokenizer.from_pretrained(world / "model"))
-    assert tokenizer.convert_tokens_to_ids(tokens) == [known, known + 1, known + 2, known + 3]
-    assert len(tokenizer.encode(f"{tokens[0]}Hello")) == 1 + len(tokenizer.encode("Hello"))
-    weights = AutoModelForCausalLM.from_pretrained(model)
-    assert weights.get_input_embeddings().num_embeddings == known + 4
-    # In the second step a control token precedes the policy's prompt; no row contains it.
-    both = rows(job, 1, Candidate).join(rows(job, 2, Candidate), on="prompt_id")
-    assert set(both["prompt_tokens_right"] - both["prompt_tokens"]) == {1}
-    # The reference has the policy's old length: its KL is finite, and 0 in the beginning.
-    assert numbers(job, 1)["kl"] == pytest.approx(0.0, abs=1e-5)
-
-
 def test_resume_after_sigkill(world: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    job = quark_job(world, tmp_path / "whole", train_on="all")
+    job = quark_job(world, tmp_path / "whole")
     train(job, log=tmp_path / "log")
-    again = quark_job(world, tmp_path / "killed", train_on="all")
+    again = quark_job(world, tmp_path / "killed")
     monkeypatch.setenv("LPFLOOP_FAILPOINT", "trainer.step.written#3:kill")
     train(again, log=tmp_path / "log", retries=1, checkpoint_minutes=0)
     assert starts(again.output) == [0, 2]

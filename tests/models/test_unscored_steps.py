@@ -34,7 +34,7 @@ def made(world: Path, folder: Path, method: str, silent: tuple[int, ...]) -> Tra
         settings = PPO.model_copy(update={"max_length": 64})
         job = ppo_job(folder, policy=world / "model", reward=world / "reward", settings=settings)
     else:
-        job = quark_job(world, folder / "work", pool="growing")
+        job = quark_job(world, folder / "work")
     return rewarded(job, code)
 
 

@@ -88,15 +88,9 @@ class TrainingConfig(Section):
     )
     nodes: int = cosmetic(
         1,
-        "machines that a training runs on, each with the same share of the processes; more than "
-        "one need a launcher that reaches them, and a lake on a disk that all of them see",
+        "machines of the run's Slurm allocation that a training runs on, each with the same share "
+        "of the processes, started by `srun`; they must see the lake's disk",
         ge=1,
-    )
-    launcher: Literal["local", "srun", "ray"] = cosmetic(
-        "local",
-        "what starts the processes. local: lpfloop on this machine, by `accelerate launch` if "
-        "there are several; srun: `accelerate launch` on each node, as a step of the run's Slurm "
-        "allocation; ray: `accelerate launch` on each node, in an actor of a Ray cluster",
     )
     sharding: Literal["none", "fsdp2"] = cosmetic(
         "none",
@@ -149,17 +143,4 @@ class TrainingConfig(Section):
         beside = next((name for name, is_set in others.items() if is_set), None)
         if self.sharding != "none" and beside is not None:
             raise ValueError(f"sharding={self.sharding} does not go with {beside}: leave one out")
-        return self
-
-    @model_validator(mode="after")
-    def _with_a_launcher_that_reaches_its_nodes(self) -> Self:
-        if self.launcher == "local" and self.nodes > 1:
-            raise ValueError(
-                f"nodes={self.nodes}: launcher=local starts processes on this machine alone; set "
-                "launcher to srun or ray"
-            )
-        if self.launcher == "srun" and self.nodes == 1:
-            raise ValueError("launcher=srun is for several nodes: leave it out, or set nodes")
-        if self.launcher == "ray" and self.devices != "auto":
-            raise ValueError("launcher=ray does not go with devices: Ray gives each node its GPUs")
         return self

@@ -120,10 +120,10 @@ def _nodes(config: RunConfig, folder: Path, seen: Observed) -> Iterator[Finding]
     from ...policies.trainers.checks import require_nodes
 
     training = config.training
-    if not seen.trains or training.launcher == "local":
+    if not seen.trains or training.nodes == 1:
         return
     require_nodes(training, folder)
-    detail = f"nodes: {training.launcher} starts {training.nodes}, and each sees the lake's disk"
+    detail = f"nodes: srun starts {training.nodes}, and each sees the lake's disk"
     yield Finding(about="training", status="ok", detail=detail)
 
 

@@ -213,11 +213,6 @@ def sampling_nodes(config: RunConfig, nodes: int) -> int:
         ConfigError: if a training asks for more nodes or another way to start on them, or no model
             can run on the others.
     """
-    if config.training.launcher == "ray":
-        raise ConfigError(
-            "launch slurm: training.launcher=ray starts nothing there; choose srun, or local for "
-            "the node of the loop alone"
-        )
     sampling = nodes - config.training.nodes
     if sampling < 0:
         raise ConfigError(

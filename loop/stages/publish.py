@@ -214,7 +214,7 @@ def warm_trainer(run: Run) -> None:
     single = training.processes in (1, "auto") and len(training_gpus(training)) <= 1
     if run.trainer is not None or policy.engine.kind == "scripted":
         return
-    if single and training.launcher == "local":
+    if single and training.nodes == 1:
         run.warm.start(single_environment(training), run.logs / "train.log")
 
 

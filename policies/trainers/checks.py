@@ -13,7 +13,6 @@ import shutil
 import subprocess
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping
-from importlib.util import find_spec
 from pathlib import Path
 
 import pyarrow.parquet as pq
@@ -22,11 +21,10 @@ from ...configs.group_methods import OnlineSettings
 from ...configs.methods import PPOTraining
 from ...configs.section import ConfigError
 from ...configs.training import TrainingConfig
-from ...stores.installation import pip_install
 from ..engines.weight_files import weight_files
 from .checkpoints import KEPT
 from .job import SETTINGS, Settings, TrainingError, TrainJob
-from .launch import nodes_environment, on_nodes, processes_of, training_gpus
+from .launch import bare_environment, on_nodes, processes_of, training_gpus
 from .process import ENDING_S, STARTING_S, kill_on_exit, start
 from .step_files import planned_steps
 from .step_policies import published_steps
@@ -56,21 +54,19 @@ def require_training_places(training: TrainingConfig, methods: Iterable[str]) ->
 
 
 def _impossible_places(training: TrainingConfig, methods: Iterable[str]) -> Iterator[str]:
-    nodes, launcher = training.nodes, training.launcher
-    if launcher == "ray" and not find_spec("ray"):
-        yield f"launcher=ray: ray is not installed: {pip_install('ray')}"
-    if launcher == "srun" and "SLURM_JOB_ID" not in os.environ:
+    nodes = training.nodes
+    if nodes > 1 and "SLURM_JOB_ID" not in os.environ:
         yield (
-            "launcher=srun: this is no Slurm allocation (SLURM_JOB_ID is not set); start the run "
+            f"nodes={nodes}: this is no Slurm allocation (SLURM_JOB_ID is not set); start the run "
             "in one, as `lpfloop launch slurm` does"
         )
-    if launcher == "srun" and shutil.which("srun") is None:
-        yield "launcher=srun: there is no `srun` on the PATH; load Slurm's module"
+    if nodes > 1 and shutil.which("srun") is None:
+        yield f"nodes={nodes}: there is no `srun` on the PATH; load Slurm's module"
     allocated = int(os.environ.get(ALLOCATED, "1"))
-    if launcher == "srun" and nodes > allocated:
+    if nodes > allocated:
         yield (
-            f"launcher=srun: training.nodes={nodes}, and this allocation has {allocated} "
-            f"({ALLOCATED}); ask for more (sbatch --nodes), or lower it"
+            f"nodes={nodes}: this allocation has {allocated} ({ALLOCATED}); ask for more (sbatch "
+            "--nodes), or lower it"
         )
     if training.processes != "auto" and training.processes % nodes:
         yield (
@@ -78,12 +74,7 @@ def _impossible_places(training: TrainingConfig, methods: Iterable[str]) -> Iter
             f"{nodes} cannot share them evenly; make it a multiple, or set it to auto"
         )
     gpus = len(training_gpus(training))
-    if launcher == "ray" and training.processes == "auto" and not gpus:
-        yield (
-            "processes=auto counts the GPUs of this machine, which shows none; set it to the "
-            "number of GPUs on all nodes of the Ray cluster"
-        )
-    if training.sharding != "none" and not gpus and launcher != "ray":
+    if training.sharding != "none" and not gpus:
         yield (
             f"sharding={training.sharding}: no GPU is visible here, and on a CPU nothing is "
             "divided; leave it out"
@@ -112,22 +103,20 @@ def _uneven_batches(settings: Settings, processes: int) -> Iterator[str]:
 def require_nodes(training: TrainingConfig, folder: Path) -> None:
     """Refuse nodes that cannot be started or do not see the disk of `folder`.
 
-    The launcher that would start the training starts `ls` on each node, which looks for a new
-    folder there.
+    `srun` starts `ls` on each node, which looks for a new folder there.
 
     Raises:
-        ConfigError: with the launcher's output.
+        ConfigError: with the output.
     """
-    if training.launcher == "local":
+    if training.nodes == 1:
         return
     seen = next(path for path in (folder, *folder.parents) if path.is_dir())
     with (
         tempfile.TemporaryDirectory(prefix=".nodes-", dir=seen) as made,
         tempfile.NamedTemporaryFile() as out,
     ):
-        argv = on_nodes(training.launcher, training.nodes, ["ls", "-d", made])
-        environment = nodes_environment(training.launcher)
-        child = start(argv, environment, out.file)
+        argv = on_nodes(training.nodes, ["ls", "-d", made])
+        child = start(argv, bare_environment(), out.file)
         with kill_on_exit(child, retry_timeout_s=ENDING_S):
             try:
                 code = child.wait(STARTING_S)
@@ -137,8 +126,8 @@ def require_nodes(training: TrainingConfig, folder: Path) -> None:
     output = "; ".join(line.strip() for line in lines if line.strip() not in ("", made))
     if code != 0:
         raise ConfigError(
-            f"training.launcher={training.launcher}: not each of {training.nodes} nodes could be "
-            f"started and sees {seen} (put the lake on a disk that all of them share): "
+            f"training.nodes={training.nodes}: not each of these nodes could be started and sees "
+            f"{seen} (put the lake on a disk that all of them share): "
             f"{output or f'nothing in {STARTING_S:.0f} s'}"
         )
 

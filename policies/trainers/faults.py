@@ -25,10 +25,8 @@ FINAL = re.compile(
 EXCEPTION = re.compile(r"^[\w.]*(Error|Exception|Exit|Interrupt)\b")
 LAUNCHER_TALK = re.compile(
     r"^\s|^Traceback|^subprocess\.CalledProcessError|^torch\.distributed|^[=-]{5,}|^[EWI]\d{4} "
-    r"|^srun: |^slurmstepd: |^(\x1b\[\d*m)*(\(raylet| \[repeated)"
+    r"|^srun: |^slurmstepd: "
 )
-REFUSED = "training refused: "
-"""The beginning of the log line by which the driver for Ray names a missing resource."""
 
 
 def read_fault(
@@ -46,9 +44,6 @@ def read_fault(
         kind, message = fault["kind"], fault["message"]
         return TrainingError(kind, message if kind == "halted" else f"{message}; log: {log}")
     lines, _ = new_lines(log, offset)
-    refusal = next((line for line in lines if line.startswith(REFUSED)), None)
-    if refusal is not None:
-        return TrainingError("refused", f"{refusal.removeprefix(REFUSED)}; log: {log}")
     name, where = _killed_by(code, lines), place(job)
     if name:
         hint = " (out of memory?)" if name == "SIGKILL" else ""

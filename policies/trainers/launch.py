@@ -1,9 +1,8 @@
 """The command and the environment of a training: `argv(job)` and `environment(job)`.
 
 One process is started directly: the launcher would only import accelerate once more. Several are
-started by `accelerate launch`. On several machines, or another one, the same `accelerate launch`
-runs on each, under `srun` in the run's Slurm allocation or under `ray_nodes` on a Ray cluster;
-torch's c10d rendezvous connects them.
+started by `accelerate launch`. On several machines the same `accelerate launch` runs on each, under
+`srun` in the run's Slurm allocation; torch's c10d rendezvous connects them.
 
 A node's processes see only their own GPUs: first those that they train on, one each, then those
 that only the sampler of an online method uses. The trainer's first process opens the sampler, on
@@ -16,7 +15,7 @@ import re
 import socket
 import sys
 from collections.abc import Mapping, Sequence
-from typing import Any, Literal
+from typing import Any
 
 from ...configs.engines import EngineConfig
 from ...configs.section import ConfigError
@@ -48,14 +47,6 @@ THREADS = "OMP_NUM_THREADS"
 SAMPLER = "policy.engine"
 """The section that a message about the sampler's GPUs names."""
 
-RAY_DRIVER = "lpfloop.policies.trainers.ray_nodes"
-RAY_TOKEN = "RAY_AUTH_TOKEN"  # noqa: S105 -- the name of a variable
-"""The variable with the cluster's token: only the driver has it, no process that trains."""
-
-HEAD, PORT, RANK, HOSTS = "@head", "@port", "@rank", "@hosts"
-"""Arguments that `ray_nodes` replaces on each node: the address and a free port of the first node,
-the node's number, and `is_host=True` on the first node, else `is_host=False`."""
-
 SLURM_CPUS = "SLURM_JOB_CPUS_PER_NODE"
 """The variable with the processors of each node of the allocation, such as `72(x2),36`."""
 
@@ -68,7 +59,7 @@ def argv(job: TrainJob) -> list[str]:
     fit = job.fit
     # The online methods divide their networks themselves.
     sharded = fit.sharding != "none" and job.method not in ONLINE
-    if fit.launcher == "local" and job.processes == 1 and not sharded:
+    if job.processes == 1 and not sharded:
         return single_argv(job)
     sharding = fit.sharding if sharded else "none"
     settings = accelerate_settings(job.processes, nodes=fit.nodes, sharding=sharding)
@@ -81,9 +72,7 @@ def argv(job: TrainJob) -> list[str]:
         *("--num_cpu_threads_per_process", str(threads_here(job.processes_per_node))),
         *("--module", WORKER, str(job.folder("job.json"))),
     ]
-    if fit.launcher == "local":
-        return command
-    return on_nodes(fit.launcher, fit.nodes, command, gpus=job.processes_per_node)
+    return command if fit.nodes == 1 else on_nodes(fit.nodes, command)
 
 
 def single_argv(job: TrainJob) -> list[str]:
@@ -114,9 +103,6 @@ def _rendezvous(job: TrainJob) -> list[str]:
     if job.fit.nodes == 1:
         return []
     options = ["--num_machines", str(job.fit.nodes), "--rdzv_backend", "c10d"]
-    if job.fit.launcher == "ray":
-        at = ["--main_process_ip", HEAD, "--main_process_port", PORT]
-        return [*options, *at, "--machine_rank", RANK, "--rdzv_conf", HOSTS]
     # The run is on the first node of its allocation, where the step's first task is, too.
     head = os.environ.get("SLURMD_NODENAME", socket.gethostname())
     at = ["--main_process_ip", head, "--main_process_port", str(free_port())]
@@ -128,16 +114,11 @@ def _rendezvous(job: TrainJob) -> list[str]:
     return [*options, *at, *(("--gpu_ids", gpus[VISIBLE]) if gpus else ())]
 
 
-def on_nodes(
-    launcher: Literal["srun", "ray"], nodes: int, command: Sequence[str], *, gpus: int = 0
-) -> list[str]:
+def on_nodes(nodes: int, command: Sequence[str]) -> list[str]:
     """Return the command that runs `command` on each of `nodes` machines until all have ended.
 
-    `gpus` is the command's need on each of a Ray cluster's nodes; Slurm gives it all GPUs of the
-    allocation.
+    Slurm gives it all GPUs of the allocation.
     """
-    if launcher == "ray":
-        return [sys.executable, "-P", "-m", RAY_DRIVER, str(nodes), str(gpus), *command]
     cpus = [int(n) for n in re.findall(r"(\d+)(?:\(x\d+\))?", os.environ.get(SLURM_CPUS, ""))]
     return [
         *("srun", f"--nodes={nodes}", f"--ntasks={nodes}", "--ntasks-per-node=1"),
@@ -167,8 +148,8 @@ def environment(job: TrainJob) -> dict[str, str]:
     Raises:
         TrainingError: of kind `refused`, if those GPUs do not exist.
     """
-    if job.fit.launcher != "local":
-        return nodes_environment(job.fit.launcher)
+    if job.fit.nodes > 1:  # srun passes it to its tasks
+        return bare_environment()
     threads = {THREADS: str(threads_here(job.processes_per_node))}
     return bare_environment() | dict(shown_gpus(job)) | threads
 
@@ -181,14 +162,6 @@ def single_environment(training: TrainingConfig) -> dict[str, str]:
     """
     gpus = showing(training_gpus(training)[:1])
     return bare_environment() | dict(gpus) | {THREADS: str(threads_here())}
-
-
-def nodes_environment(launcher: Literal["srun", "ray"]) -> dict[str, str]:
-    """Return the environment of srun, which passes it to its tasks, or of the driver for Ray."""
-    if launcher == "srun":
-        return bare_environment()
-    token = {RAY_TOKEN: os.environ[RAY_TOKEN]} if RAY_TOKEN in os.environ else {}
-    return bare_environment() | token | {"RAY_USAGE_STATS_ENABLED": "0"}
 
 
 def bare_environment() -> dict[str, str]:

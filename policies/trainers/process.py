@@ -20,7 +20,7 @@ from typing import IO
 from . import launch
 from .faults import halted_error, place
 from .job import TrainingError, TrainJob
-from .shm_weights import discard_abandoned
+from .shm_weights import discard_memory
 from .work_folder import (
     LOCK,
     POLL_S,
@@ -37,7 +37,7 @@ from .work_folder import (
 ENDING_S = 60.0
 """Seconds in which the processes of a training must have ended, on all machines."""
 STARTING_S = 600.0
-"""Seconds to wait for the nodes of a training to start, and for free machines of a Ray cluster."""
+"""Seconds to wait for the nodes of a training to start."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -119,7 +119,7 @@ def start_child(job: TrainJob, watch: Watch) -> Generator[subprocess.Popen[bytes
     if child is None:
         with watch.log.open("ab") as out:
             child = start(argv, environment, out)
-    with kill_on_exit(child, retry_timeout_s=0.0 if job.fit.launcher == "local" else ENDING_S):
+    with kill_on_exit(child, retry_timeout_s=0.0 if job.fit.nodes == 1 else ENDING_S):
         yield child
 
 
@@ -189,7 +189,7 @@ def alone(job: TrainJob, *, retry_timeout_s: float) -> Generator[None]:
 def discard_memory_of(job: TrainJob) -> None:
     """Free the shared memory of a child that has ended."""
     with suppress(TrainingError), alone(job, retry_timeout_s=ENDING_S):
-        discard_abandoned()
+        discard_memory(job.output)
 
 
 class WarmTrainer:

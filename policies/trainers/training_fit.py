@@ -24,7 +24,7 @@ SURVIVAL = "update/survival"
 
 NO_LORA = LoRAConfig()
 
-PLACES = frozenset({"devices", "nodes", "launcher"})
+PLACES = frozenset({"devices", "nodes"})
 """The fields about the place of a training."""
 
 COSMETIC = frozenset({"gradient_checkpointing", "attention", "liger", "sharding"}) | PLACES
@@ -50,7 +50,6 @@ class TrainingFit:
     sharding: Literal["none", "fsdp2"] = "none"
     devices: Devices = "auto"
     nodes: int = 1
-    launcher: Literal["local", "srun", "ray"] = "local"
 
     @property
     def adapts(self) -> bool:
@@ -109,5 +108,5 @@ def fit_params(fit: TrainingFit) -> dict[str, Json]:
 
 
 def anywhere(fit: TrainingFit) -> TrainingFit:
-    """Return a fit with the default devices, nodes and launcher."""
+    """Return a fit with the default devices and nodes."""
     return replace(fit, **{name: getattr(PLAIN, name) for name in PLACES})

@@ -1,15 +1,14 @@
 """Training over several nodes equals training on one, and leaves no process on any node.
 
 All nodes are on this machine, with one process each, connected by gloo: a step of a fake Slurm
-that starts its tasks here, and actors of a real Ray cluster of two raylets.
+that starts its tasks here.
 """
 
 import json
 import os
 import signal
-import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -19,9 +18,6 @@ from nodes import allocate
 from safetensors.torch import load_file
 from trainings import DPO, dpo_job, make_world, starts
 
-from lpfloop.configs.section import ConfigError
-from lpfloop.configs.training import TrainingConfig
-from lpfloop.policies.trainers.checks import require_nodes
 from lpfloop.policies.trainers.job import TrainingError, TrainJob
 from lpfloop.policies.trainers.train_model import TrainResult, train
 from lpfloop.policies.trainers.training_fit import TrainingFit
@@ -32,8 +28,7 @@ pytestmark = [pytest.mark.model, pytest.mark.slow]
 STEPS = 6
 LONG = 48
 """Steps of a training to be killed, enough to be unfinished at a late look."""
-SRUN = TrainingFit(nodes=2, launcher="srun")
-RAY = TrainingFit(nodes=2, launcher="ray")
+SRUN = TrainingFit(nodes=2)
 
 
 @pytest.fixture(scope="module")
@@ -44,25 +39,6 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 def allocation(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     allocate(monkeypatch, tmp_path / "bin", 2)
-
-
-@pytest.fixture(scope="module")
-def cluster() -> Iterator[None]:
-    """A Ray cluster of two nodes here; the environment has its address."""
-    pytest.importorskip("ray")
-    from ray.cluster_utils import Cluster
-
-    # Ray's sockets need a short path.
-    with pytest.MonkeyPatch.context() as patch, tempfile.TemporaryDirectory(prefix="r") as folder:
-        patch.setenv("RAY_USAGE_STATS_ENABLED", "0")
-        patch.setenv("RAY_TMPDIR", folder)
-        patch.setenv("RAY_worker_niceness", "0")  # as the other processes, on two shared cores
-        size = {"num_cpus": 1, "object_store_memory": 80 * 2**20, "include_dashboard": False}
-        cluster = Cluster(initialize_head=True, head_node_args=size)
-        cluster.add_node(num_cpus=1, object_store_memory=80 * 2**20)
-        patch.setenv("RAY_ADDRESS", cluster.address)
-        yield
-        cluster.shutdown()
 
 
 def short_job(world: Path, output: Path, steps: int = STEPS, **changes: Any) -> TrainJob:
@@ -159,26 +135,3 @@ def test_killed_rank_ends_all(world: Path, tmp_path: Path) -> None:
     # The canary's last bits depend on the number of threads, which is smaller here.
     first, second = (r.output / "model.safetensors" for r in (resumed, uninterrupted))
     assert first.read_bytes() == second.read_bytes()
-
-
-@pytest.mark.usefixtures("cluster")
-def test_ray_nodes_looked_at(tmp_path: Path) -> None:
-    settings = TrainingConfig(nodes=2, launcher="ray", processes=2)
-    require_nodes(settings, tmp_path / "lake")
-    with pytest.raises(ConfigError, match="the cluster has 2"):
-        require_nodes(settings.model_copy(update={"nodes": 3}), tmp_path / "lake")
-
-
-@pytest.mark.crash
-@pytest.mark.usefixtures("cluster")
-def test_ray_same_weights(world: Path, tmp_path: Path) -> None:
-    log = tmp_path / "train.log"
-    alone = train(short_job(world, tmp_path / "alone", LONG), log=log)
-    job = short_job(world, tmp_path / "work", LONG, processes=2, fit=RAY)
-    with pytest.raises(TrainingError) as error:
-        train(job, log=log, on_progress=killer(job), checkpoint_minutes=0)
-    assert error.value.kind in ("killed", "failed")
-    assert ended(job)
-    near(train(job, log=log), alone, within=1e-4)
-    assert ended(job)
-    assert len(starts(job.output)) == 2

@@ -1,4 +1,4 @@
-"""lpfloop tries a training's nodes before it pays for anything: with a fake Slurm, and Ray."""
+"""lpfloop tries a training's nodes before it pays for anything, with a fake Slurm."""
 
 from pathlib import Path
 
@@ -10,7 +10,7 @@ from lpfloop.configs.schema import ConfigError
 from lpfloop.configs.training import TrainingConfig
 from lpfloop.policies.trainers.checks import require_nodes
 
-OVER = ("nodes=2", "launcher=srun", "processes=2", "dpo.micro_batch_size=2")
+OVER = ("nodes=2", "processes=2", "dpo.micro_batch_size=2")
 
 
 def training(*settings: str) -> TrainingConfig:

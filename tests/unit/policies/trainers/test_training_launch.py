@@ -16,8 +16,6 @@ from lpfloop.policies import devices
 from lpfloop.policies.trainers.checks import require_training_places
 from lpfloop.policies.trainers.job import TrainingError, TrainJob, job_identity, job_json
 from lpfloop.policies.trainers.launch import (
-    HEAD,
-    RANK,
     accelerate_settings,
     argv,
     environment,
@@ -77,7 +75,7 @@ def test_srun_command(tmp_path: Path, environ: dict[str, str]) -> None:
     environ["SLURMD_NODENAME"] = "first"
     environ["HF_TOKEN"] = "a secret"
     environ["NCCL_SOCKET_IFNAME"] = "ib0"
-    job = made(replace(plain_job(tmp_path), processes=4, fit=TrainingFit(nodes=2, launcher="srun")))
+    job = made(replace(plain_job(tmp_path), processes=4, fit=TrainingFit(nodes=2)))
     command = argv(job)
     assert command[0] == "srun"
     step, node = command[: command.index(sys.executable)], command[command.index(sys.executable) :]
@@ -92,20 +90,6 @@ def test_srun_command(tmp_path: Path, environ: dict[str, str]) -> None:
     assert told["NCCL_SOCKET_IFNAME"] == "ib0"
     chosen = replace(job, fit=replace(job.fit, devices=(3, 1)))
     assert after(argv(chosen), "--gpu_ids") == "3,1"
-
-
-def test_ray_command(tmp_path: Path, environ: dict[str, str]) -> None:
-    environ["RAY_AUTH_TOKEN"] = "of the cluster"
-    job = made(replace(plain_job(tmp_path), processes=4, fit=TrainingFit(nodes=2, launcher="ray")))
-    command = argv(job)
-    driver, node = command[:6], command[6:]
-    assert driver[3:] == ["lpfloop.policies.trainers.ray_nodes", "2", "2"]
-    assert node[:3] == [sys.executable, "-P", "-m"]
-    assert (after(node, "--machine_rank"), after(node, "--main_process_ip")) == (RANK, HEAD)
-    assert environment(job)["RAY_AUTH_TOKEN"] == "of the cluster"
-    one = replace(job, processes=1, fit=TrainingFit(launcher="ray"))
-    assert argv(one)[4:6] == ["1", "1"]
-    assert "--rdzv_backend" not in argv(one)
 
 
 def test_auto_processes(subtests):
@@ -130,7 +114,7 @@ def test_nodes(subtests):
         (2, 64, 0, 2),
     ]:
         with subtests.test(nodes=nodes, batch_size=batch_size, gpus=gpus, processes=processes):
-            over = (f"nodes={nodes}", "launcher=srun", "dpo.micro_batch_size=2", "processes=auto")
+            over = (f"nodes={nodes}", "dpo.micro_batch_size=2", "processes=auto")
             found = training(*over, f"dpo.batch_size={batch_size}")
             assert processes_of(found, found.dpo, gpus) == processes
             assert bool(left_idle(found, found.dpo, gpus)) == (processes < nodes * gpus)

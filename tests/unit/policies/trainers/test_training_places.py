@@ -8,10 +8,9 @@ from nodes import allocate
 from lpfloop.configs.load import load_config
 from lpfloop.configs.schema import ConfigError
 from lpfloop.configs.training import TrainingConfig
-from lpfloop.policies.trainers import checks
 from lpfloop.policies.trainers.checks import require_training_places
 
-OVER = ("nodes=2", "launcher=srun", "processes=2", "dpo.micro_batch_size=2")
+OVER = ("nodes=2", "processes=2", "dpo.micro_batch_size=2")
 METHODS = ["dpo"]
 
 
@@ -26,9 +25,6 @@ def allocation(environ: dict[str, str], monkeypatch: pytest.MonkeyPatch, tmp_pat
 
 def test_excluding_settings() -> None:
     for settings, told in [
-        (["nodes=2"], "launcher=local"),
-        (["launcher=ray", "devices=[0]"], "devices"),
-        (["launcher=srun"], "several nodes"),
         (["sharding=fsdp2", "lora.r=8", "lora.quantise=nf4"], "sharding"),
     ]:
         with pytest.raises(ConfigError, match=told):
@@ -51,20 +47,7 @@ def test_allocation_too_small(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -
     with pytest.raises(ConfigError, match="processes=3"):
         require_training_places(training(*OVER, "processes=3"), METHODS)
     with pytest.raises(ConfigError, match="multiple"):
-        require_training_places(training("nodes=2", "launcher=srun", "processes=4"), METHODS)
+        require_training_places(training("nodes=2", "processes=4"), METHODS)
     monkeypatch.setenv("PATH", str(tmp_path / "nothing"))
     with pytest.raises(ConfigError, match="srun"):
         require_training_places(training(*OVER), METHODS)
-
-
-def test_ray_missing(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(checks, "find_spec", lambda _: None)
-    with pytest.raises(ConfigError, match="ray is not installed"):
-        require_training_places(training("launcher=ray"), METHODS)
-
-
-def test_ray_auto_processes_without_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(checks, "training_gpus", lambda _: ())
-    with pytest.raises(ConfigError, match="processes=auto"):
-        require_training_places(training("launcher=ray", "processes=auto"), METHODS)
-    require_training_places(training("launcher=ray", "processes=2", "dpo.batch_size=64"), METHODS)

@@ -13,7 +13,7 @@ from trainings import PPO, ppo_job, starts, told_steps
 
 from lpfloop.configs.training import LoRAConfig
 from lpfloop.policies.trainers.job import TrainingError, TrainJob
-from lpfloop.policies.trainers.shm_weights import SHARED_MEMORY, folder_of
+from lpfloop.policies.trainers.shm_weights import folder_of
 from lpfloop.policies.trainers.train_model import TrainResult, train
 from lpfloop.policies.trainers.training_fit import TrainingFit
 from lpfloop.policies.trainers.work_folder import TrainerProgress
@@ -90,7 +90,7 @@ def test_killed_process(tmp_path, tiny_policy, tiny_reward, monkeypatch) -> None
     monkeypatch.delenv("LPFLOOP_FAILPOINT")
     assert killed
     assert not list(trainers(job))
-    left = folder_of(SHARED_MEMORY / f"lpfloop-{os.getuid()}", job.output)
+    left = folder_of(job.output)
     assert not left.exists(), "the killed trainer's weights are still in memory"
     assert train(job, log=tmp_path / "log").steps == 2
     assert starts(job.output) == [0, 1]

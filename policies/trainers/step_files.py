@@ -4,18 +4,19 @@
 A step's prompts, and the ids and seeds of its rollouts, are functions of the job and the step's
 number alone, so a resumed training does not store them.
 
-The files of step k are in folders `000k` of the work folder, each whole or absent:
+The files of step k in the work folder, each whole or absent:
 
 - `steps/000k`: the rows of the step. They are durable before the step's line is in `metrics.jsonl`,
   and before a checkpoint of the step. So once progress reports step k, or the training its end, the
   rows of all steps up to there can be committed.
 - `answers/000k`: answers for the parent to judge, by the verifier or a critic. The child writes
   them, appends the event `answers` to `metrics.jsonl`, and waits.
-- `judged/000k`: for each answer a score of each requested source, null if it gave none. The parent
-  writes them. They are valid for exactly the judged answers, texts included: a child that restarts
-  and samples the same answers uses these scores, and no answer is judged twice.
+- `judged/000k.json`: for each answer a score of each requested source, null if it gave none. The
+  parent writes them. They are valid for exactly the judged answers, texts included: a child that
+  restarts and samples the same answers uses these scores, and no answer is judged twice.
 """
 
+import json
 import math
 import random
 from collections import Counter
@@ -30,7 +31,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from ...configs.group_methods import GroupTraining, OnlineSettings
-from ...stores.durable import TEMPORARY, make_folder, publish_folder, put, remove, sweep
+from ...stores.durable import TEMPORARY, make_folder, publish_folder, put, remove, sweep, write_file
 from ...stores.keys import canonical_json, derive_seed, row_id
 from ...stores.records import (
     SCORED,
@@ -50,11 +51,7 @@ from ..engines.engine import Completion
 from .job import OnlineJob, RewardSource
 from .work_folder import POLL_S, append_row, read_json, read_orders
 
-STEP_FOLDERS, ANSWER_FOLDERS, JUDGED_FOLDERS = "steps", "answers", "judged"
-JUDGED = "judged"
-"""The table of the scores of judged answers."""
-JUDGED_FOR = b"answers"
-"""The hash of the judged answers, in that table's metadata."""
+STEP_FOLDERS, ANSWER_FOLDERS, JUDGED = "steps", "answers", "judged"
 
 UNSCORED = "overlong"
 """The status of a missing reward: the conversation is too long for the model."""
@@ -205,7 +202,7 @@ def read_refused_prompts(work: Path) -> dict[str, str]:
 
 
 def step_folder(work: Path, step: int, kind: str = STEP_FOLDERS) -> Path:
-    """Return the folder of a step's rows, answers or scores in the work folder of its training."""
+    """Return the folder of a step's rows, or of its answers, in the work folder of its training."""
     return work / kind / f"{step:04d}"
 
 
@@ -280,18 +277,16 @@ def write_judged(work: Path, step: int, judged: Judged) -> None:
     Raises:
         ValueError: if an answer is missing or unknown, or a score is not finite.
     """
-    wanted = [answer.candidate_id for answer in read_answers(work, step)]
-    if judged.keys() != set(wanted):
+    wanted = {answer.candidate_id for answer in read_answers(work, step)}
+    if judged.keys() != wanted:
         raise ValueError(f"step {step}: the scores do not match its {len(wanted)} answers")
-    sources: list[RewardSource] = sorted({s for scores in judged.values() for s in scores})
-    columns: dict[str, pa.Array] = {"candidate_id": pa.array(wanted, pa.string())}
+    sources = sorted({source for scores in judged.values() for source in scores})
+    scores = {name: {source: own.get(source) for source in sources} for name, own in judged.items()}
     for source in sources:
-        scores = [judged[name].get(source) for name in wanted]
-        if not all(score is None or math.isfinite(score) for score in scores):
+        if not all(own[source] is None or math.isfinite(own[source]) for own in scores.values()):
             raise ValueError(f"step {step}: a score of the {source} is not finite")
-        columns[source] = pa.array(scores, pa.float64())
-    table = pa.table(columns).replace_schema_metadata({JUDGED_FOR: _answers_hash(work, step)})
-    publish_tables(step_folder(work, step, JUDGED_FOLDERS), {JUDGED: table})
+    content = {"answers": _answers_hash(work, step), "scores": scores}
+    write_file(_judged_file(work, step), json.dumps(content).encode())
 
 
 def read_judged(work: Path, step: int, sources: Sequence[RewardSource]) -> Judged | None:
@@ -299,14 +294,13 @@ def read_judged(work: Path, step: int, sources: Sequence[RewardSource]) -> Judge
 
     None without scores, or if they belong to other answers or sources.
     """
-    try:
-        table = pq.read_table(_whole(work, step, JUDGED_FOLDERS) / f"{JUDGED}.parquet")
-    except FileNotFoundError:
+    found = read_json(_judged_file(work, step))
+    if found is None or found["answers"] != _answers_hash(work, step):
         return None
-    judged_for = (table.schema.metadata or {}).get(JUDGED_FOR)
-    if judged_for != _answers_hash(work, step) or not {*sources} <= {*table.column_names}:
+    scores: Judged = found["scores"]
+    if not all({*sources} <= own.keys() for own in scores.values()):
         return None
-    return {row.pop("candidate_id"): {s: row[s] for s in sources} for row in table.to_pylist()}
+    return {name: {source: own[source] for source in sources} for name, own in scores.items()}
 
 
 def ask_parent(
@@ -324,9 +318,6 @@ def ask_parent(
     write_answers(work, step, answers)
     found = read_judged(work, step, sources)
     if found is None:
-        stale = step_folder(work, step, JUDGED_FOLDERS)
-        if stale.exists():
-            remove(stale)
         append_row(work, {"event": "answers", "step": step})
     while found is None:
         if read_orders(work).end:
@@ -337,10 +328,14 @@ def ask_parent(
     return found
 
 
-def _answers_hash(work: Path, step: int) -> bytes:
+def _judged_file(work: Path, step: int) -> Path:
+    return make_folder(work / JUDGED) / f"{step:04d}.json"
+
+
+def _answers_hash(work: Path, step: int) -> str:
     """Return the hash of a step's answers, which is the hash of their folder's manifest."""
     manifest = step_folder(work, step, ANSWER_FOLDERS) / MANIFEST
-    return file_sha256(manifest).encode()
+    return file_sha256(manifest)
 
 
 def candidate_row(job: OnlineJob, rollout: RolloutDraw, completion: Completion) -> Candidate:

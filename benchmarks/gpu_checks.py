@@ -422,7 +422,7 @@ def check_publish(place: Place) -> None:
     job = job_of(place, "publish", "dpo", model, data, {"publish": "bfloat16"}, **own)
     survival = train(job, log=place.work / "publish.log").metrics[SURVIVAL]
     canary, chat, published = read_canary(job.output), chat_of(job), job.folder("model")
-    parts = [chat.parted(row.conversation) for row in canary]
+    parts = [chat.split_answer(row.conversation) for row in canary]
     before, after = (float32_logprobs(m, parts) for m in (job.model, published / MASTER))
     nearest = float32_logprobs(published / MASTER, parts, through=torch.bfloat16)
     gained = [a - b for a, b in zip(after, before, strict=True)]

@@ -91,7 +91,7 @@ def shares(job: TrainJob, answers: Any) -> dict[str, float]:
     write_job(job)
     train(job, log=job.output.with_suffix(".log"))
     chat = chat_of(job)
-    parts = [chat.parted(one) for one in answers]
+    parts = [chat.split_answer(one) for one in answers]
     after = job.folder("model")
     before, trained = (measured(folder, parts, None) for folder in (job.model, after))
     update = [t - b for t, b in zip(trained, before, strict=True)]

@@ -46,7 +46,7 @@ class ShownTokens:
     ) -> "ShownTokens":
         """Decode token ids; `cut` is the text after the first `longest` tokens."""
         kept = ids[:longest]
-        return cls(chat.decoded(kept), len(ids), chat.decoded(ids[len(kept) :]))
+        return cls(chat.decode(kept), len(ids), chat.decode(ids[len(kept) :]))
 
 
 def stages_of(rehearsal: Rehearsal) -> list[str]:
@@ -167,8 +167,8 @@ def _learned_lines(
     TRL learns every token that a template writes after the prompt, also a line feed after the end
     token.
     """
-    asked = len(chat.parted(messages)[0])
-    ids = chat.whole(messages)
+    asked = len(chat.split_answer(messages)[0])
+    ids = chat.encode(messages)
     prompt = ShownTokens.of(chat, ids[:asked], longest)
     answer = ShownTokens.of(chat, ids[asked:], max(0, longest - asked))
     whole = prompt.tokens + answer.tokens

@@ -171,7 +171,7 @@ class BatchFileEngine:
             served = api.call(self._served_model)
             session = _Session(self, api, served)
             try:
-                yield from session.drawn(iter(batches))
+                yield from session.draw(iter(batches))
             finally:
                 session.log_unanswered()
         finally:
@@ -250,7 +250,7 @@ class _BatchApi:
         named = ("requests.jsonl", data, "application/jsonl")
         return _text(self._client.files.create(file=named, purpose="batch").id)
 
-    def begun(self, file: str) -> str:
+    def find_or_create(self, file: str) -> str:
         """Return the batch that answers a file; create it if it does not exist yet."""
         for batch in self._client.batches.list(limit=PAGE):
             if batch.input_file_id == file:
@@ -313,7 +313,7 @@ class _Session:
         self._finished: list[BatchResult] = []
         self._open: set[_OpenBatch] = set()
 
-    def drawn(self, source: Iterator[Batch]) -> Iterator[BatchResult]:
+    def draw(self, source: Iterator[Batch]) -> Iterator[BatchResult]:
         """Yield the batches of a source when they are whole."""
         more = True
         while more or self._open:
@@ -489,7 +489,7 @@ class _Session:
             GoneError: if the endpoint does not know the file.
         """
         if file.record.batch is None:
-            batch = self._api.call(lambda: self._api.begun(file.record.file))
+            batch = self._api.call(lambda: self._api.find_or_create(file.record.file))
             file.record = replace(file.record, batch=batch)
             self._keep(file)
             logger.info(

@@ -198,7 +198,7 @@ class OpenAIEngine:
                         held.append(result)
                     else:
                         yield result
-                if self._requests.heard or (finished is None and not stream.batches):
+                if self._requests.has_answered or (finished is None and not stream.batches):
                     yield from held
                     held.clear()
             yield from held
@@ -338,7 +338,7 @@ class OpenAIEngine:
                 ) from None
         except EngineError as error:
             raise (refusal if isinstance(refusal, DeniedError) else error) from None
-        self._requests.heard = True
+        self._requests.has_answered = True
 
     async def _ask_shortly(self, asked: ChatRequest, server: Server) -> None:
         """Send the short question; even a refusal of its content shows that the endpoint works."""

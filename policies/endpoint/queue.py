@@ -115,12 +115,12 @@ class Server:
         self.proven, self.answers_others = True, True
         self.failures = self.unreadable = self.trips = 0
 
-    def answered(self) -> None:
+    def note_answer(self) -> None:
         """Note an answer."""
         self.prove()
         self.slots = min(self.slots + 1 / self.slots, self.most)
 
-    def failed(self, fault: TemporaryError, began: float, now: float) -> None:
+    def note_failure(self, fault: TemporaryError, began: float, now: float) -> None:
         """Close the endpoint, or take fewer slots, after a failed attempt."""
         self.last_fault, self.answers_others = str(fault), False
         logger.info("%s: %s", self.url, fault)
@@ -149,7 +149,7 @@ class RequestQueue:
     `attempt` sends a request to an endpoint, `check` sends a short question instead; both raise
     TemporaryError, RefusedError or EngineError.
 
-    `under_way` counts attempts, `resting` requests that wait for their next one. `heard`: an
+    `under_way` counts attempts, `resting` requests that wait for their next one. `has_answered`: an
     endpoint has answered a request.
     """
 
@@ -164,7 +164,7 @@ class RequestQueue:
     ) -> None:
         self._send, self._check = attempt, check
         self.under_way = self.resting = 0
-        self.heard = False
+        self.has_answered = False
         self._config = config
         self._waiting: deque[tuple[asyncio.Future[Server], Server | None]] = deque()
         self._failing_since: float | None = None
@@ -250,7 +250,7 @@ class RequestQueue:
     async def _ask(self, asked: ChatRequest, history: History, server: Server) -> Completion:
         """Send a request, after a short question if the request may be at fault."""
         began = self._now
-        is_strange = not self.heard and server.unreadable >= TRIP_AFTER
+        is_strange = not self.has_answered and server.unreadable >= TRIP_AFTER
         checks = is_strange or (history.suspicion >= GIVEN_UP_AT - 1 and not server.answers_others)
         try:
             if checks:
@@ -276,17 +276,17 @@ class RequestQueue:
             self.stop(error)
             raise
         self._note_answer(server)
-        server.answered()
+        server.note_answer()
         return drawn
 
     def _note_answer(self, server: Server) -> None:
-        self.heard, self._failing_since = True, None
+        self.has_answered, self._failing_since = True, None
         server.prove()
 
     def _fail(self, server: Server, history: History, fault: TemporaryError, began: float) -> None:
         """Note a failed attempt."""
         others_answered = server.answers_others
-        server.failed(fault, began, self._now)
+        server.note_failure(fault, began, self._now)
         history.failures += 1
         history.avoids = server
         history.suspicion += SUSPICION[fault.kind][0 if others_answered else 1]

@@ -48,7 +48,7 @@ class CanaryRow:
     """One answer, measured by the trainer before and after.
 
     `messages` are the prompt's turns, `answer` the text that follows. The log-probabilities are
-    sums over the answer's `tokens` tokens (see `chat.ChatTokenizer.parted`), in nats, at
+    sums over the answer's `tokens` tokens (see `chat.ChatTokenizer.split_answer`), in nats, at
     temperature 1.
     """
 

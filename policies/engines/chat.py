@@ -94,7 +94,7 @@ class ChatTokenizer:
         """Return the token ids of a conversation that ends where the model's turn begins."""
         return self._prompt(messages)
 
-    def admitted(self, request: Request, context: int) -> tuple[int, ...] | Completion:
+    def admit(self, request: Request, context: int) -> tuple[int, ...] | Completion:
         """Return the token ids of a request's prompt, or a completion if it cannot be drawn.
 
         The completion is `overlong` if the prompt leaves no room in the `context`, and `failed` if
@@ -106,11 +106,11 @@ class ChatTokenizer:
             return failed_completion(request.request_id, str(error))
         return prompt if len(prompt) < context else overlong(request, len(prompt))
 
-    def whole(self, messages: tuple[Message, ...]) -> list[int]:
+    def encode(self, messages: tuple[Message, ...]) -> list[int]:
         """Return the token ids of a conversation whose last turn is the answer."""
         return self._encode(messages, prompt=False)
 
-    def parted(self, messages: tuple[Message, ...]) -> tuple[list[int], list[int]]:
+    def split_answer(self, messages: tuple[Message, ...]) -> tuple[list[int], list[int]]:
         """Return the token ids of the prompt, and of the answer that is the last turn.
 
         Trainers and engines both measure answers by this division. The answer ends with its end
@@ -118,14 +118,14 @@ class ChatTokenizer:
         a template renders a finished turn differently from its beginning, the answer starts at the
         first difference.
         """
-        prompt, whole = self.prompt(messages[:-1]), self.whole(messages)
+        prompt, whole = self.prompt(messages[:-1]), self.encode(messages)
         both = enumerate(zip(prompt, whole, strict=False))
         shorter = min(len(prompt), len(whole))
         start = next((i for i, (one, other) in both if one != other), shorter)
         ends = [i for i, token in enumerate(whole) if i >= start and token in self.stops]
         return whole[:start], whole[start : ends[-1] + 1 if ends else None]
 
-    def judged(
+    def encode_judged(
         self, messages: tuple[Message, ...], *, sees_end: bool, ended: bool = True
     ) -> list[int]:
         """Return the token ids of a conversation as a reward model reads them.
@@ -134,8 +134,8 @@ class ChatTokenizer:
         Without `sees_end` all answers lack them.
         """
         if sees_end and ended:
-            return self.whole(messages)
-        prompt, answer = self.parted(messages)
+            return self.encode(messages)
+        prompt, answer = self.split_answer(messages)
         return prompt + answer[: -1 if answer and answer[-1] in self.stops else None]
 
     def biases(self, logit_bias: tuple[tuple[int | str, float], ...]) -> dict[int, float]:
@@ -176,7 +176,7 @@ class ChatTokenizer:
             token_ids=tuple(token_ids) if sampling.token_ids else None,
         )
 
-    def decoded(self, token_ids: Sequence[int]) -> str:
+    def decode(self, token_ids: Sequence[int]) -> str:
         """Decode tokens, with the special ones."""
         return self.tokenizer.decode(list(token_ids))
 

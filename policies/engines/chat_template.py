@@ -63,8 +63,8 @@ SHAPES = (
 )
 """The roles of the conversations that a template must render without loss."""
 ADVICE = (
-    "; name a template that renders each turn by engine.template=FILE.jinja (for the policy "
-    "`--set policy.engine.template=FILE.jinja`)"
+    "; name a template that renders each turn, whose content is a text and no list of parts, by "
+    "engine.template=FILE.jinja (for the policy `--set policy.engine.template=FILE.jinja`)"
 )
 
 
@@ -87,22 +87,15 @@ class ChatTemplate:
     tokens: Mapping[str, str]
     values: Mapping[str, object]
 
-    def render(
-        self, messages: Sequence[Message], *, prompt: bool = True, parts: bool = False
-    ) -> str:
+    def render(self, messages: Sequence[Message], *, prompt: bool = True) -> str:
         """Return the text of a conversation; a `prompt` ends at the beginning of the model's turn.
-
-        With `parts`, each content is a list of parts, as for models that also read images.
 
         Raises:
             TemplateFaultError: with the template's own error message.
         """
         from transformers.utils.chat_template_utils import render_jinja_template
 
-        def content(message: Message) -> str | list[dict[str, str]]:
-            return [{"type": "text", "text": message.content}] if parts else message.content
-
-        turns = [{"role": message.role, "content": content(message)} for message in messages]
+        turns = [{"role": message.role, "content": message.content} for message in messages]
         given: dict[str, Any] = {**self.tokens, **self.values}
         try:
             texts, _ = render_jinja_template(
@@ -270,7 +263,7 @@ def require_turns(template: ChatTemplate) -> None:
     try:
         template.render(_probes((USER,)))
     except TemplateFaultError as error:
-        raise TemplateFaultError(f"{error}{_hint(template)}{ADVICE}") from error
+        raise TemplateFaultError(f"{error}{ADVICE}") from error
     folds = template.has_no_system()
     for roles in SHAPES:
         turns = _probes(roles)
@@ -283,7 +276,7 @@ def require_turns(template: ChatTemplate) -> None:
         lost = next((n for n, turn in enumerate(turns) if not _holds(text, turn)), None)
         if lost is not None:
             told = f"the {roles[lost]}'s text (turn {lost + 1} of {', '.join(roles)})"
-            raise TemplateFaultError(f"{template.name} leaves out {told}{_hint(template)}{ADVICE}")
+            raise TemplateFaultError(f"{template.name} leaves out {told}{ADVICE}")
 
 
 def folds_system(folder: Path, config: EngineConfig) -> bool:
@@ -315,21 +308,6 @@ def _probes(roles: tuple[str, ...]) -> tuple[Message, ...]:
 
 def _holds(text: str, message: Message) -> bool:
     return all(line in text for line in message.content.splitlines())
-
-
-def _hint(template: ChatTemplate) -> str:
-    """Return a hint if a template renders a question only when its content is a list of parts."""
-    question = _probes((USER,))
-
-    def rendered(*, parts: bool) -> bool:
-        try:
-            return _holds(template.render(question, parts=parts), question[0])
-        except TemplateFaultError:
-            return False
-
-    if rendered(parts=True) and not rendered(parts=False):
-        return "; it reads contents that are lists of parts, and lpfloop passes them as texts"
-    return ""
 
 
 def _reason(error: Exception) -> str:

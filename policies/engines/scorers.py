@@ -137,7 +137,9 @@ def require_visible_end(model: Path, chat: ChatTokenizer) -> None:
         EngineError: naming the setting.
     """
     both = (ASKED, SAID)
-    if chat.judged(both, sees_end=True) == chat.judged(both, sees_end=True, ended=False):
+    if chat.encode_judged(both, sees_end=True) == chat.encode_judged(
+        both, sees_end=True, ended=False
+    ):
         raise EngineError(
             f"{model}: its chat template writes none of the model's end tokens after an answer, so "
             "a reward model cannot see whether one has ended; set reward.sees_end=false"
@@ -175,7 +177,9 @@ class RewardScorer(TransformersModel, BatchedScorer[Tokens]):
 
     def rows(self, request: ScoreRequest) -> list[Tokens]:
         """Return the token ids of a conversation, unless it is too long."""
-        row = self._chat.judged(request.messages, sees_end=self._sees_end, ended=request.ended)
+        row = self._chat.encode_judged(
+            request.messages, sees_end=self._sees_end, ended=request.ended
+        )
         return [row] if 0 < len(row) <= self._longest else []
 
     def passes(self, lengths: Sequence[int]) -> Iterable[Sequence[int]]:

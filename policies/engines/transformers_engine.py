@@ -160,7 +160,7 @@ class TransformersEngine(TransformersModel):
             done: dict[int, Completion] = {}
             rows: list[_BatchRow] = []
             for index, request in enumerate(batch.requests):
-                prompt = self._chat.admitted(request, self._longest)
+                prompt = self._chat.admit(request, self._longest)
                 if isinstance(prompt, Completion):
                     done[index] = prompt
                 else:
@@ -181,7 +181,7 @@ class TransformersEngine(TransformersModel):
     def logprobs(self, conversations: Sequence[tuple[Message, ...]]) -> list[AnswerLogprob | None]:
         """Measure the last turn of each conversation in a separate forward pass."""
         return [
-            measure(self._model, *self._chat.parted(messages), context=self._longest)
+            measure(self._model, *self._chat.split_answer(messages), context=self._longest)
             for messages in conversations
         ]
 

@@ -220,7 +220,7 @@ class VLLMEngine(VLLMModel):
         )
         found: list[AnswerLogprob | None] = []
         for messages in conversations:
-            prompt, answer = self._chat.parted(messages)
+            prompt, answer = self._chat.split_answer(messages)
             # vLLM must draw at least one token, which must fit, too.
             if not prompt or not answer or len(prompt) + len(answer) >= self._context:
                 found.append(None)
@@ -289,7 +289,7 @@ class _Drawing:
         """Queue a batch's requests; yield a batch with nothing to draw at once."""
         opened = _OpenBatch(batch, self._chat.biases(batch.sampling.logit_bias))
         for index, request in enumerate(batch.requests):
-            prompt = self._chat.admitted(request, self._context)
+            prompt = self._chat.admit(request, self._context)
             if isinstance(prompt, Completion):
                 opened.done[index] = prompt
             else:

@@ -5,11 +5,10 @@ Each is used within a `with` block, backward passes included: networks over one 
 adapters for the length of a block.
 """
 
-from abc import ABC, abstractmethod
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import torch
 from torch import Tensor, nn
@@ -28,6 +27,12 @@ from ..trainers.training_fit import master_of
 from ..trainers.trl_trainer import load_model, load_trained, trained_loading
 from .ranks import Ranks
 
+if TYPE_CHECKING:
+    from .shared_body import SharedBody
+
+Networks: TypeAlias = "SeparateNetworks | SharedBody"
+"""A policy, its frozen reference and its value model."""
+
 FLOAT32_AGREEMENT = 5e-5
 """Nats per token by which a correct engine may differ from the trainer if both use float32.
 
@@ -37,42 +42,6 @@ Kernels of two libraries differ by less than 1e-6; an update moves a policy by f
 ROUNDED_AGREEMENT = 0.15
 """Nats per token by which it may differ if only the sampler's weights are rounded. SmolLM2-135M in
 bfloat16 was off by up to 0.06; an engine that never loads new weights exceeds this within a run."""
-
-
-class Networks(ABC):
-    """A policy, its reference and its value model.
-
-    `trained` holds exactly the trained networks. If the networks are sharded, all processes call
-    the methods that gather weights, and only the first one gets them.
-    """
-
-    is_sharded: bool = False
-    trained: nn.ModuleDict
-
-    @abstractmethod
-    def policy(self) -> AbstractContextManager[Any]:
-        """Yield the policy."""
-
-    @abstractmethod
-    def reference(self) -> AbstractContextManager[Any]:
-        """Yield the reference policy, which is without gradients."""
-
-    @abstractmethod
-    def value(self) -> AbstractContextManager["ValueModel"]:
-        """Yield the value model."""
-
-    @property
-    @abstractmethod
-    def config(self) -> PreTrainedConfig:
-        """The policy's configuration, as its weights are written."""
-
-    @abstractmethod
-    def weights(self) -> dict[str, Tensor]:
-        """Return the policy's weights, each in the type in which it computes, in main memory."""
-
-    @abstractmethod
-    def save(self, folder: Path) -> None:
-        """Save the files from which `assemble_model` makes the published model."""
 
 
 class ValueModel(nn.Module):
@@ -97,11 +66,13 @@ class ValueModel(nn.Module):
         return self.head(states.to(self.head.weight.dtype))[..., 0].float()
 
 
-class SeparateNetworks(Networks):
+class SeparateNetworks:
     """Networks that share no weights; the value model is a reward model's backbone.
 
-    AlpacaFarm's Appendix B found a start from the policy worse. If `sharded`, each process holds a
-    part of the weights, the gradients and the optimizer's moments (FSDP2).
+    AlpacaFarm's Appendix B found a start from the policy worse. `trained` holds exactly the trained
+    networks. If `sharded`, each process holds a part of the weights, the gradients and the
+    optimizer's moments (FSDP2): all processes call the methods that gather weights, and only the
+    first one gets them.
     """
 
     def __init__(
@@ -142,7 +113,7 @@ class SeparateNetworks(Networks):
         return self._policy.config
 
     def weights(self) -> dict[str, Tensor]:
-        """Return the policy's weights."""
+        """Return the policy's weights, each in the type in which it computes, in main memory."""
         # To nearest, as the trainer's passes round them: the sampler then runs the same policy.
         # Random rounding takes it 0.02 nats a token away after one step, and 0.05 after seven.
         kind = published_type(self._job)
@@ -150,7 +121,7 @@ class SeparateNetworks(Networks):
         return in_main_memory(self._policy, own, lambda _, value: value.to(kind))
 
     def save(self, folder: Path) -> None:
-        """Save the policy."""
+        """Save the files from which `assemble_model` makes the published model."""
         if not self.is_sharded:
             self._policy.save_pretrained(folder)
         elif own := gather(self._policy, self._policy.state_dict(), lambda _, value: value):

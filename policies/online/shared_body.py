@@ -24,18 +24,21 @@ from ..trainers.adapters import frozen_arguments, peft_config, published_type, s
 from ..trainers.job import TrainJob
 from ..trainers.rounding import rounded_at_random
 from ..trainers.trl_trainer import load_model
-from .networks import Networks, ValueModel, in_main_memory, trainable
+from .networks import ValueModel, in_main_memory, trainable
 
 POLICY, VALUE = "policy", "value"
 BASE, ADAPTER = ".base_layer", ".lora_"
 """Parts of peft's names for a layer's own weights and its adapters'."""
 
 
-class SharedBody(Networks):
+class SharedBody:
     """Networks that share one model on the device; a block selects one of them.
 
-    Blocks may be nested: the end of one switches the adapters back.
+    Blocks may be nested: the end of one switches the adapters back. `trained` holds exactly the
+    trained networks.
     """
+
+    is_sharded = False
 
     def __init__(self, job: TrainJob, device: torch.device, *, valued: bool) -> None:
         self._job = job

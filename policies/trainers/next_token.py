@@ -92,7 +92,7 @@ def read_supervised(job: TrainJob, supervised: SupervisedSet, chat: ChatTokenize
         for path in supervised.data
         for row in pq.read_table(path, columns=list(COLUMNS)).to_pylist()
     ]
-    parted = (chat.parted(messages) for messages in conversations)
+    parted = (chat.split_answer(messages) for messages in conversations)
     spoken = [Spoken(prompt=tuple(prompt), answer=tuple(answer)) for prompt, answer in parted]
     longest = job.settings.max_length
     fitting = [s for s in spoken if s.answer and len(s.prompt) + len(s.answer) <= longest]

@@ -182,7 +182,7 @@ def encode_pairs(
             require_visible_end(job.model, tokenizer)
         except EngineError as error:
             raise TrainingError("refused", str(error)) from error
-    read = partial(tokenizer.judged, sees_end=job.sees_end)
+    read = partial(tokenizer.encode_judged, sees_end=job.sees_end)
     rows = [
         {
             f"{side}_ids": read(conversation(pair, side), ended=is_complete(pair, side))
@@ -255,7 +255,9 @@ def _held_out(job: TrainJob) -> dict[str, float]:
     tokenizer = ChatTokenizer(load_tokenizer(folder), folder, AS_RENDERED)
     ranked, scores = list[RankedPair](), list[float]()
     for pair, (chosen, rejected) in _score_pairs(job, pairs):
-        sizes = [len(tokenizer.judged(conversation(pair, side), sees_end=True)) for side in SIDES]
+        sizes = [
+            len(tokenizer.encode_judged(conversation(pair, side), sees_end=True)) for side in SIDES
+        ]
         ranked.append(RankedPair(margin=chosen - rejected, longer=sizes[0] - sizes[1]))
         scores += (chosen, rejected)
     if not ranked:

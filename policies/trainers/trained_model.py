@@ -265,11 +265,11 @@ def _measurable(job: TrainJob, most: int) -> tuple[list[tuple[Message, ...]], Pa
     chat, longest = chat_of(job), job.settings.max_length
 
     def fits(conversation: tuple[Message, ...]) -> bool:
-        prompt, answer = chat.parted(conversation)
+        prompt, answer = chat.split_answer(conversation)
         return bool(prompt and answer) and len(prompt) + len(answer) <= longest
 
     found = list(islice(filter(fits, conversations(job)), most))
-    return found, [chat.parted(conversation) for conversation in found]
+    return found, [chat.split_answer(conversation) for conversation in found]
 
 
 def _load_spread(job: TrainJob, folder: Path, dtype: torch.dtype) -> Any:

@@ -119,12 +119,12 @@ class Replica:
     leaving: bool = False
 
     @property
-    def waits(self) -> bool:
+    def is_queued(self) -> bool:
         """Whether no node has had room for its process yet."""
         return self.process is not None and self.process.started is None
 
     @property
-    def outstanding(self) -> int:
+    def requests_in_flight(self) -> int:
         """The requests in flight."""
         return sum(len(item.requests) for item in self.flight.values())
 
@@ -347,14 +347,16 @@ class HostedModel(Generic[Config]):
                         raise EngineError(reply.reason)
                     replica.deaths = replica.losses = 0
                     self._settle(call, replica, reply.result)
-            if replica.search is not None and not replica.search.asks:
+            if replica.search is not None and not replica.search.is_waiting:
                 asked = replica.search.ask(last_chance=replica.deaths >= self._restarts)
                 if asked is None:
-                    raise self._surrender(replica, process.hung("nothing else could be answered"))
+                    raise self._surrender(
+                        replica, process.kill_hung("nothing else could be answered")
+                    )
                 replica.since = time.monotonic()
                 self._send(call, process, asked)
             if replica.flight and self._is_late(replica):
-                raise process.hung(f"no result for {self._hang_timeout_s:.0f} s")
+                raise process.kill_hung(f"no result for {self._hang_timeout_s:.0f} s")
         except WorkerDeathError as death:
             self._bury(call, replica, death)
         except USELESS as error:
@@ -368,9 +370,9 @@ class HostedModel(Generic[Config]):
             good = call.work.good(replica.flight[result.key], result)
             whole = [result]
         else:
-            whole = list(search.answered(result))
+            whole = list(search.take_result(result))
             good = search.good
-            if search.over:
+            if search.is_over:
                 replica.search = None
         self._good[task] = good or self._good.get(task)
         for one in whole:
@@ -392,7 +394,7 @@ class HostedModel(Generic[Config]):
             item = self._next_item(call)
             if item is None:
                 return POLL_S if call.more else math.inf
-            replica, process = min(free, key=lambda one: one[0].outstanding)
+            replica, process = min(free, key=lambda one: one[0].requests_in_flight)
             if not replica.flight:
                 replica.since = time.monotonic()
             replica.flight[item.key] = item
@@ -407,7 +409,7 @@ class HostedModel(Generic[Config]):
         if process is None or process.info is None or replica.search is not None:
             return None
         proved = not self._canary or replica.proved is process
-        return process if proved and replica.outstanding < process.info.window else None
+        return process if proved and replica.requests_in_flight < process.info.window else None
 
     def _next_item(self, call: _Call[In, Ans]) -> In | None:
         """Return an item of a process that died, else the caller's next item, if ready."""
@@ -429,7 +431,7 @@ class HostedModel(Generic[Config]):
         """Count a death against the batches in flight; start a search if due."""
         call.deaths.update(replica.flight.keys())
         if replica.search is not None:
-            replica.search.died(death.how)
+            replica.search.note_death(death.how)
         try:
             self._count(replica, death)
         except GivenUpError as error:
@@ -504,11 +506,11 @@ class HostedModel(Generic[Config]):
         if process is not None:
             done.append(process)
             return True
-        if replica.waits and order is not None and order.task == "reload":
+        if replica.is_queued and order is not None and order.task == "reload":
             # The model that it was to load is obsolete.
             self._drop(replica)
             return True
-        return replica.waits or replica.leaving
+        return replica.is_queued or replica.leaving
 
     def _carried_out(self, replica: Replica, order: Order | None) -> ModelProcess | None:
         """Return a replica's process if it has carried out the order; None if it has not yet."""
@@ -530,7 +532,7 @@ class HostedModel(Generic[Config]):
                     self._drop(replica)
                     raise GivenUpError(reply.reason)
             if self._is_late(replica):
-                raise process.hung(f"no {order.task} for {LOAD_S:.0f} s")
+                raise process.kill_hung(f"no {order.task} for {LOAD_S:.0f} s")
         except WorkerDeathError as death:
             self._count(replica, death)
         return None
@@ -547,7 +549,7 @@ class HostedModel(Generic[Config]):
                 process.take()
             if process.info is None:
                 if time.monotonic() >= self._due(replica):
-                    raise process.hung(f"not loaded after {LOAD_S:.0f} s")
+                    raise process.kill_hung(f"not loaded after {LOAD_S:.0f} s")
                 return None
             if self._canary and replica.proved is not process:
                 prove(lambda conversations: self._measured(process, conversations), self._canary)
@@ -589,7 +591,7 @@ class HostedModel(Generic[Config]):
                 if isinstance(reply, Refusal) and reply.call == number:
                     raise EngineError(reply.reason)
                 if time.monotonic() >= until:
-                    raise process.hung(f"no result for {self._hang_timeout_s:.0f} s")
+                    raise process.kill_hung(f"no result for {self._hang_timeout_s:.0f} s")
                 if reply is None:
                     self._wait(until - time.monotonic())
             found += reply.result.answers
@@ -669,7 +671,7 @@ class HostedModel(Generic[Config]):
                 return
             wanted = Counter(self._placements(self._config))
             # Replicas that still wait for a node leave first.
-            for replica in sorted(self.replicas, key=lambda replica: replica.waits):
+            for replica in sorted(self.replicas, key=lambda replica: replica.is_queued):
                 if not wanted[replica.placement]:
                     self._dismiss(replica)
                 else:

@@ -262,7 +262,7 @@ class ModelProcess(ABC):
         try:
             self._put(frame, limit_s)
         except BlockingIOError as error:
-            raise self.hung(f"nothing read for {limit_s:.0f} s") from error
+            raise self.kill_hung(f"nothing read for {limit_s:.0f} s") from error
         except OSError as error:
             raise self._death("died", self._describe_end()) from error
 
@@ -290,7 +290,7 @@ class ModelProcess(ABC):
                     return reply
         return None
 
-    def hung(self, how: str) -> WorkerDeathError:
+    def kill_hung(self, how: str) -> WorkerDeathError:
         """Kill a process that hangs; return the error to raise."""
         self.kill()
         return self._death("hangs", how)
@@ -315,7 +315,7 @@ class ModelProcess(ABC):
     def _last_words(self) -> str:
         """Return the place of its log, and the log's last line."""
 
-    def _heard(self, reply: Reply | None) -> None:
+    def _deliver(self, reply: Reply | None) -> None:
         """Deliver a reply; None at the end of the process."""
         self._replies.append(reply)
         self._wake.set()
@@ -405,8 +405,8 @@ class ChildProcess(ModelProcess):
         connection = cast("Connection[object, Reply]", self._connection)
         with suppress(EOFError, OSError):
             while True:
-                self._heard(connection.recv())
-        self._heard(None)
+                self._deliver(connection.recv())
+        self._deliver(None)
 
     def _describe_end(self) -> str:
         with suppress(subprocess.TimeoutExpired):

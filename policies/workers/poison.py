@@ -56,12 +56,12 @@ class PoisonSearch(Generic[In, Ans]):
             self._divide(self._suspects[0])
 
     @property
-    def over(self) -> bool:
+    def is_over(self) -> bool:
         """Whether every batch has its result."""
         return not self._suspects
 
     @property
-    def asks(self) -> bool:
+    def is_waiting(self) -> bool:
         """Whether the last item has neither been answered nor ended the worker."""
         return self._asked is not None
 
@@ -79,7 +79,7 @@ class PoisonSearch(Generic[In, Ans]):
         self._asked = "good"
         return self.good
 
-    def died(self, reason: str) -> None:
+    def note_death(self, reason: str) -> None:
         """Note that the worker died or hung; while it was loading, no request is blamed."""
         self._deaths += 1
         asked, self._asked = self._asked, None
@@ -89,7 +89,7 @@ class PoisonSearch(Generic[In, Ans]):
             if asked.deaths >= CONVICTING:
                 self._divide(asked)
 
-    def answered(self, result: Result[Ans]) -> Iterator[Result[Ans]]:
+    def take_result(self, result: Result[Ans]) -> Iterator[Result[Ans]]:
         """Take the result of the last sent item; yield the batches that are whole now."""
         asked, self._asked = self._asked, None
         answers = result.answers

@@ -67,7 +67,7 @@ class RayWorker:
         self._replies: queue.SimpleQueue[Reply] = queue.SimpleQueue()
         self._inbox: Any = None
 
-    def met(self) -> tuple[str | None, Path, str]:
+    def describe(self) -> tuple[str | None, Path, str]:
         """Return lpfloop's version, the log, and Ray's id of the node."""
         return installed_version("lpfloop"), self._log, ray.get_runtime_context().get_node_id()
 
@@ -215,7 +215,7 @@ class RayProcess(ModelProcess):
         try:
             refused = self._refusal()
             if refused:
-                self._heard(Failure(refused))
+                self._deliver(Failure(refused))
                 return
             take = self._actor.take.options(concurrency_group="take")
             taken = take.remote()
@@ -224,16 +224,16 @@ class RayProcess(ModelProcess):
                 # The next call is under way while these are worked on.
                 taken = take.remote()
                 for reply in replies:
-                    self._heard(reply)
+                    self._deliver(reply)
         except (RayError, RuntimeError) as error:
             if not self._gone.is_set():
                 self._fate = self._what_ended(error)
         finally:
-            self._heard(None)
+            self._deliver(None)
 
     def _refusal(self) -> str:
         """Wait for the actor; return the reason if there will never be a model."""
-        met = self._actor.met.options(concurrency_group="take").remote()
+        met = self._actor.describe.options(concurrency_group="take").remote()
         begun, warned = time.monotonic(), False
         while not ray.wait([met], timeout=WATCH_S)[0]:
             waited_s = time.monotonic() - begun

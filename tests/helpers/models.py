@@ -612,7 +612,7 @@ def descend(source: Path, folder: Path, template: str | None = None) -> list[Can
     shutil.copytree(source, folder)
     model = AutoModelForCausalLM.from_pretrained(str(source), dtype=torch.float32)
     chat = ChatTokenizer.of(source, template, ChatForm())
-    parts = [chat.parted(messages) for messages in conversations()]
+    parts = [chat.split_answer(messages) for messages in conversations()]
 
     def measured() -> list[torch.Tensor]:
         sums = []

@@ -38,7 +38,7 @@ def test_an_answer_ends_with_its_end_token(tiny_policy):
     for template in (own, own.replace("'<|end|>' }}", "'<|end|>\n' }}"), own + "\n"):
         tokenizer.chat_template = template
         chat = ChatTokenizer(tokenizer, tiny_policy)
-        prompt, said = chat.parted((question, answer))
+        prompt, said = chat.split_answer((question, answer))
         assert said[-1] in chat.stops
         assert chat.answer(said).text == answer.content
         assert tuple(prompt) == chat.prompt((question,))
@@ -51,9 +51,9 @@ def test_generation_tags_keep_tokens(tiny_policy):
     said = "{{ message['content'] }}"
     tagged = tokenizer.chat_template.replace(said, f"{{% generation %}}{said}{{% endgeneration %}}")
     conversation = (*asked("Who are you?"), Message(role="assistant", content="I am Loopy."))
-    plain = ChatTokenizer(tokenizer, tiny_policy).parted(conversation)
+    plain = ChatTokenizer(tokenizer, tiny_policy).split_answer(conversation)
     tokenizer.chat_template = tagged
-    assert ChatTokenizer(tokenizer, tiny_policy).parted(conversation) == plain
+    assert ChatTokenizer(tokenizer, tiny_policy).split_answer(conversation) == plain
 
 
 def test_request_that_a_template_refuses_fails_alone(tiny_policy):
@@ -66,11 +66,11 @@ def test_request_that_a_template_refuses_fails_alone(tiny_policy):
     )
     chat = ChatTokenizer(tokenizer, tiny_policy)
     requests = [Request(request_id=t, messages=asked(t), seed=0) for t in ("open", "secret")]
-    fine, refused = (chat.admitted(request, 100) for request in requests)
+    fine, refused = (chat.admit(request, 100) for request in requests)
     assert fine == chat.prompt(asked("open"))
     assert (refused.finish_reason, refused.request_id) == ("failed", "secret")
     assert "too secret" in refused.error
-    assert chat.admitted(requests[0], 2).finish_reason == "overlong"
+    assert chat.admit(requests[0], 2).finish_reason == "overlong"
 
 
 def test_template_that_drops_texts_is_refused(tiny_policy):

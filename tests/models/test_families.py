@@ -32,7 +32,7 @@ def test_a_trained_answer_follows_its_prompt(tmp_path: Path, name: str) -> None:
     for row in FAMILY_PROMPTS:
         told = (Message(role="user", content=_chat_text(row)),)
         said = Message(role="assistant", content=family_answers(row)[0])
-        prompt, answer = chat.parted((*told, said))
+        prompt, answer = chat.split_answer((*told, said))
         assert prompt == list(chat.prompt(told))
         assert answer[-1] == chat.tokenizer.convert_tokens_to_ids(family.end)
         assert chat.tokenizer.decode(answer, skip_special_tokens=True).strip() == said.content

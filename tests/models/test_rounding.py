@@ -156,7 +156,7 @@ def learning(world: Path, work: Path, fit: TrainingFit, by: float) -> TrainJob:
     job.output.mkdir()
     model: Any = load_model(job, job.model)
     chat = chat_of(job)
-    for prompt, answer in (chat.parted(c) for c in conversations(job)):
+    for prompt, answer in (chat.split_answer(c) for c in conversations(job)):
         ids = torch.tensor([prompt + answer])
         labels = torch.tensor([[-100] * len(prompt) + answer])
         model(ids, labels=labels).loss.backward()

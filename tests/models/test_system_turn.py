@@ -63,7 +63,7 @@ def test_prompt_of_system_turn(subtests, tiny_policy):
             assert list(chat.prompt(ASKED)) == meant
             assert list(chat.prompt(USERS)) == meant
             answer = conversation("assistant", "So.")
-            assert chat.parted((*ASKED, *answer)) == chat.parted((*USERS, *answer))
+            assert chat.split_answer((*ASKED, *answer)) == chat.split_answer((*USERS, *answer))
             assert fold_system_turn(ASKED) == USERS
             assert fold_system(chat.tokenizer)
             assert list(chat.prompt(ASKED)) == meant

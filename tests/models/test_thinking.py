@@ -65,7 +65,7 @@ def test_trained_tokens_equal_sampled(chats, subtests):
             chat = chats(family, form)
             text = with_thought("5", THOUGHT, chat.thinking) if answer == "own" else answer
             prompt, drawn = sampled(chat, text)
-            assert chat.parted(answered(text)) == (prompt, drawn)
+            assert chat.split_answer(answered(text)) == (prompt, drawn)
             assert chat.tokenizer.decode([*prompt, *drawn]).endswith(ending)
             told = chat.answer(drawn)
             assert (told.text, told.finish_reason) == ("5", "stop")

@@ -104,17 +104,17 @@ class Double(ModelProcess):
         if self._how:
             was_over, self._over = self._over, True
             if not was_over:
-                self._heard(None)
+                self._deliver(None)
             return not was_over
         if self._hangs or not (self._said or self._items):
             return False
         if self._said:
-            self._heard(self._said.popleft())
+            self._deliver(self._said.popleft())
             return True
         item = self._items.popleft()
         reply = Answer(item.call) if isinstance(item, Order) else self._answer(item)
         if reply is not None:
-            self._heard(reply)
+            self._deliver(reply)
         return True
 
     def _answer(self, item: Item) -> Reply | None:

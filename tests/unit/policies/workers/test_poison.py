@@ -17,15 +17,15 @@ def run(search: PoisonSearch[Batch, Completion]) -> tuple[list[BatchResult], int
     """Simulate a worker that dies of "die"; return results, deaths, and whether it was given up."""
     results: list[BatchResult] = []
     deaths = 0
-    while not search.over:
+    while not search.is_over:
         asked = search.ask(last_chance=False)
         if asked is None:
             return results, deaths, True
         if deadly(asked):
             deaths += 1
-            search.died("killed")
+            search.note_death("killed")
         else:
-            results += search.answered(answer(asked))
+            results += search.take_result(answer(asked))
     return results, deaths, False
 
 

@@ -69,11 +69,6 @@ class GradingConfig(Section):
     engine: EngineConfig = EngineConfig()
     sampling: SamplingConfig = SamplingConfig(temperature=0.0, top_p=0.6, max_tokens=1024)
     templates: str = semantic("ultrafeedback", "name of a shipped set of templates, or a folder")
-    score_form: Literal["line", "result", "brackets", "out_of", "json"] = semantic(
-        "line",
-        "how an overall score is written: `Overall score: 7`, `[RESULT] 7` (Prometheus), "
-        "`Rating: [[7]]` (MT-bench), `Score: 7 out of 10`, or an object with a `score`",
-    )
     use_reference: bool = semantic(
         default=True, description="show the reference answer, if there is one, as world knowledge"
     )

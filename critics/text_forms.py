@@ -1,49 +1,27 @@
-"""The text forms in which judges write verdicts and scores, and the search for them in a text.
+"""The text forms in which annotators write verdicts on pairs, and the search for them in a text.
 
-Verdicts on pairs: annotators of AlpacaFarm write the better output's number alone (`token`), an
-object with an explanation (`json`), or both numbers in order (`ranking`), on several pairs if need
-be. Published judges write a verdict on one pair below their reasons: "Output 1 is better."
-(`sentence`: LLMBar, PandaLM), [[A]] (`brackets`: MT-bench), or an object with a "choice" (`choice`:
-WildBench).
-
-Scores of one text: `Overall score: 7` (`line`); `[RESULT] 7` (`result`: Prometheus); `Rating:
-[[7]]` (`brackets`: MT-bench); `7 out of 10` at the end of a line that names it a score, or contains
-only that (`out_of`); an object with a "score" (`json`: JustEval, WildBench).
-
-Nothing is evaluated, and finding takes linear time.
+Annotators of AlpacaFarm write the better output's number alone (`token`), an object with an
+explanation (`json`), or both numbers in order (`ranking`), on several pairs if need be. Nothing is
+evaluated, and finding takes linear time.
 """
 
 import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Literal, NamedTuple, cast, get_args
+from typing import Literal, cast, get_args
 
 from ..stores.records import Preferred
-from .declared_verdicts import stated_choices
-from .json_objects import LEADING, decode_object, json_objects
+from .json_objects import LEADING, decode_object
 from .quoting import Stated
-from .status import Status, UnreadError
+from .status import Status
 
-ListedForm = Literal["token", "json", "ranking"]
-StatedForm = Literal["sentence", "brackets", "choice"]
-ReplyForm = Literal[ListedForm, StatedForm]
-LISTED_FORMS: tuple[ListedForm, ...] = get_args(ListedForm)
-STATED_FORMS: tuple[StatedForm, ...] = get_args(StatedForm)
-ScoreForm = Literal["line", "result", "brackets", "out_of", "json"]
-SCORE_FORMS: tuple[ScoreForm, ...] = get_args(ScoreForm)
+ReplyForm = Literal["token", "json", "ranking"]
+FORMS: tuple[ReplyForm, ...] = get_args(ReplyForm)
 NUMBERS: dict[Preferred, str] = {"first": "1", "second": "2", "tie": "tie"}
-LETTERS: dict[Preferred, str] = {"first": "A", "second": "B", "tie": "C"}
-CHOSEN_NAMES: dict[Preferred, str] = {"first": "A", "second": "B", "tie": "A=B"}
 WORDS: dict[ReplyForm, dict[Preferred, str]] = {
     "token": NUMBERS,
     "ranking": {"first": "[1, 2]", "second": "[2, 1]", "tie": "1 = 2"},
-    "sentence": {
-        "first": "Output 1 is better.",
-        "second": "Output 2 is better.",
-        "tie": "Both outputs are equally good.",
-    },
-    "brackets": {label: f"[[{letter}]]" for label, letter in LETTERS.items()},
 }
 """The verdicts of forms that are not JSON."""
 
@@ -56,37 +34,18 @@ LINE = re.compile(r"[\s>*#-]*(?:pair\s*)?(\d{1,4})[*\s]*[:.)][*\s]*(.*)", re.IGN
 CHOICE = re.compile(r"(?:(?:output|answer|response)\s*)?\(?([\w-]+)\)?", re.IGNORECASE)
 RANKED = re.compile(r"(?:output\s*)?(\d{1,4})\s*([,>=])\s*(?:output\s*)?(\d{1,4})", re.IGNORECASE)
 PAIR_FIELD = re.compile(r'"pair"\s*:\s*"?(\d{1,4})\b')
-BRACKETS = re.compile(r"\[\[([^\[\]\n]{0,20})\]\]")
 MARKS = " \t\r\n*`\"'."
 CHOICES: dict[str, Preferred] = {"1": "first", "2": "second"}
 UNDECIDED = frozenset({"neither", "both", "none", "either", "equal", "draw", "0"})
-LABEL = r"[ \t>*#\[_`-]*"
-"""Characters that Markdown may put before a label."""
-SCORE = r"overall[ \t]+score"
-_CALLED = re.compile(
-    r"\b(?:scores?|scored|rating|rated?|grade[ds]?|marks?|give|gave|award(?:ed)?|assign(?:ed)?|"
-    r"deserves?|earns?|verdict)\b",
-    re.IGNORECASE,
-)
-_KEYED = re.compile(r"[{}]|[\"'][ \t]*:")
-"""Signs that a line belongs to an object."""
-_SENTENCE = re.compile(r"(?<=[.!?;]) ")
-_LETTER: dict[str, Preferred] = {letter: label for label, letter in LETTERS.items()}
-_STRONG = re.compile(r"([AB])\+{0,2}")
-"""WildBench's judges grade their preference: A++, A+. Here any of these prefers A."""
 
 
 @dataclass(frozen=True, slots=True)
 class Statement(Stated):
-    """One statement of a text: its pair, the preferred output as shown or an error, the reason.
-
-    With `denied`, the statement denies that this output is preferred.
-    """
+    """One statement of a text: its pair, the preferred output as shown or an error, the reason."""
 
     number: int
     choice: Preferred | Status
     explanation: str = ""
-    denied: bool = False
 
 
 def reply_of(
@@ -101,37 +60,16 @@ def statements(form: ReplyForm, text: str, *, several: bool = False) -> list[Sta
 
     If it is about `several` pairs, each verdict has the number of its pair.
     """
-    match form:
-        case "json":
-            return list(_objects(text, several=several))
-        case "choice":
-            return list(_choices(text))
-        case "brackets":
-            return [
-                Statement(
-                    1,
-                    _LETTER.get(m[1].strip().upper(), Status.MALFORMED),
-                    start=m.start(),
-                    end=m.end(),
-                )
-                for m in BRACKETS.finditer(text)
-            ]
-        case "sentence":
-            found = sorted(stated_choices(text), key=lambda each: each.start)
-            return [
-                Statement(1, one.preferred, start=one.start, end=one.end, denied=one.denied)
-                for one in found
-            ]
-        case _:
-            return _lines(form, text, several=several)
+    return (
+        list(_objects(text, several=several))
+        if form == "json"
+        else _lines(form, text, several=several)
+    )
 
 
 def _write_verdict(
     form: ReplyForm, label: str, preferred: Preferred, explanation: str, *, several: bool
 ) -> str:
-    if form == "choice":
-        said = {"reason": explanation, "choice": CHOSEN_NAMES[preferred]}
-        return json.dumps(said, ensure_ascii=False)
     if form == "json":
         named = {"pair": _number(label)} if several else {}
         said = {"explanation": explanation, "preferred": _number(NUMBERS[preferred])}
@@ -186,22 +124,6 @@ def _read_ranking(best: str, mark: str, other: str) -> Preferred | Status:
     if best == other:
         return Status.MALFORMED
     return "tie" if mark == "=" else CHOICES[best]
-
-
-def _choices(text: str) -> Iterator[Statement]:
-    """Give the choices of JSON objects; one that cannot be read may have been the verdict."""
-    for value, start, end in json_objects(text):
-        if value is None:
-            yield Statement(1, Status.MALFORMED, start=start, end=end)
-        elif "choice" in value:
-            choice, reason = value["choice"], value.get("reason")
-            word = choice.strip() if isinstance(choice, str) else ""
-            strong = _STRONG.fullmatch(word)
-            said = _LETTER[strong[1]] if strong else Status.MALFORMED
-            if word in (CHOSEN_NAMES["tie"], "B=A", "tie"):
-                said = "tie"
-            why = reason.strip() if isinstance(reason, str) else ""
-            yield Statement(1, said, why, start=start, end=end)
 
 
 def _objects(text: str, *, several: bool) -> Iterator[Statement]:
@@ -260,84 +182,3 @@ def _broken(text: str, start: int, *, several: bool) -> Iterator[Statement]:
         yield Statement(1, Status.MALFORMED)
     elif named:
         yield Statement(int(named[1]), Status.MALFORMED)
-
-
-class ScoreText(NamedTuple):
-    """How a score is written, the pattern that finds it, and one that finds it in any context."""
-
-    written: str
-    pattern: re.Pattern[str]
-    dressed: str | None
-
-
-SCORE_TEXTS: Mapping[ScoreForm, ScoreText] = {
-    "line": ScoreText(
-        "Overall score: {score}",
-        re.compile(rf"^{LABEL}{SCORE}[*_` \t]*:(.*)$", re.IGNORECASE | re.MULTILINE),
-        "overall score: {score:g}",
-    ),
-    "result": ScoreText(
-        "[RESULT] {score}",
-        re.compile(r"\[RESULT\][ \t]*:?(.*)$", re.IGNORECASE | re.MULTILINE),
-        "[RESULT] {score:g}",
-    ),
-    "brackets": ScoreText("Rating: [[{score}]]", BRACKETS, "[[{score:g}]]"),
-    "out_of": ScoreText(
-        "Score: {score} out of {best}",
-        re.compile(
-            r"(?<![\w./])([+-]?[0-9]{1,4}(?:\.[0-9]{1,4})?)[ \t]*(?:/|out[ \t]+of)[ \t]*"
-            r"([0-9]{1,4})(?![\w/]|\.[0-9])(?=[^\w\n]*$)",
-            re.IGNORECASE | re.MULTILINE,
-        ),
-        None,
-    ),
-}
-"""The forms of scores in plain text."""
-
-
-@dataclass(frozen=True, slots=True)
-class WrittenScore(Stated):
-    """A written score, and its position."""
-
-    text: str
-
-
-def written_scores(form: ScoreForm, text: str) -> Iterator[WrittenScore]:
-    """Give the scores written in a form.
-
-    Raises:
-        UnreadError: if an object cannot be read: it may have had the score.
-    """
-    if form == "json":
-        yield from _scores_of_objects(text)
-        return
-    for match in SCORE_TEXTS[form].pattern.finditer(text):
-        if form != "out_of":
-            yield WrittenScore(match[1], start=match.start(), end=match.end())
-        elif _is_score(text, match.start()):
-            both = f"{match[1]}/{match[2]}"
-            yield WrittenScore(both, start=match.start(), end=match.end())
-
-
-def with_score(form: ScoreForm, score: float, best: int, critique: str) -> tuple[str, str]:
-    """Return a critique, and its score on a scale up to `best` in a form, which may hold both."""
-    number = int(score) if score == int(score) else score
-    if form != "json":
-        return critique, SCORE_TEXTS[form].written.format(score=number, best=best)
-    return "", json.dumps({"critique": critique, "score": number}, ensure_ascii=False)
-
-
-def _scores_of_objects(text: str) -> Iterator[WrittenScore]:
-    for value, start, end in json_objects(text):
-        said = None if value is None else value.get("score")
-        if value is None or (said is not None and not isinstance(said, str)):
-            raise UnreadError(Status.MALFORMED)
-        if said is not None:
-            yield WrittenScore(said, start=start, end=end)
-
-
-def _is_score(text: str, start: int) -> bool:
-    """Whether a line announces the score at its end, or consists only of it."""
-    line = text[text.rfind("\n", 0, start) + 1 : start]
-    lead = _SENTENCE.split(line)[-1].strip(" \t*_`#>(-:")
-    return not lead or (_CALLED.search(lead) is not None and not _KEYED.search(lead))

@@ -28,7 +28,7 @@ from ...configs.schema import ConfigError
 from ...configs.section import Section
 from ...stores.keys import Json, digest
 from ..templating import TemplateSets, load_template, placeholders, read_template
-from ..text_forms import MOST_PAIRS, STATED_FORMS, ReplyForm
+from ..text_forms import MOST_PAIRS, ReplyForm
 
 HERE = Path(__file__).parent
 POOLS = Pools(folder=HERE / "pools", item="annotator")
@@ -46,9 +46,6 @@ TIES: dict[ReplyForm, str] = {
     "token": " If neither is better, write tie in place of the number.",
     "json": " If neither is better, write tie in place of the number.",
     "ranking": " If neither is better, write 1 = 2 in place of the list.",
-    "sentence": ' If neither is better, end with "Both outputs are equally good." instead.',
-    "brackets": " If neither is better, it is [[C]].",
-    "choice": ' If neither is better, the choice is "A=B".',
 }
 """The text that offers a tie in English, in each form of reply."""
 FEW_TOKENS = 5
@@ -328,8 +325,6 @@ def _fault(profile: Profile, templates: Mapping[str, str]) -> str | None:
     for wanted, name in ((profile.examples, "examples"), (profile.persona, "persona")):
         if wanted and name not in shown:
             return f"{template} has no {{{name}}}"
-    if profile.batch_size > 1 and profile.form in STATED_FORMS:
-        return f"the form {profile.form!r} is a verdict on one pair, so that batch_size must be 1"
     if profile.examples and "example" not in templates:
         return f"{template} lacks example.txt"
     numbered = placeholders(templates["pair"]) & placeholders(templates["pair_input"]) & NUMBER

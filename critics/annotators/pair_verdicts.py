@@ -17,20 +17,17 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from ...stores.records import SCORED, Order, Preferred
-from ..judge import MARK_FIRST, ExampleReply, Expected, HeardReply, Reading, absent, reasons
+from ..judge import ExampleReply, Expected, HeardReply, Reading, absent, reasons
 from ..quoting import declared_choices, fault_of, holds, visible_text
 from ..reply_schema import ReplySchema, list_of, object_of, one_of, text
 from ..status import Status
-from ..text_forms import CHOICES, NUMBERS, STATED_FORMS, ReplyForm, Statement, reply_of, statements
+from ..text_forms import CHOICES, NUMBERS, ReplyForm, Statement, reply_of, statements
 
 QUOTED = re.compile(r"^(?:[ \t>]|(?:human|user|assistant|system):)*+", re.IGNORECASE | re.MULTILINE)
 """Prefixes of a verdict in a judged output: a quotation's marks, a forged turn."""
 VERDICTS = "verdicts"
 """The list of the verdicts on several pairs, in an object."""
 TURNED: dict[Preferred, Preferred] = {"first": "second", "second": "first", "tie": "tie"}
-REASONS_FIRST = (
-    "Write your reasons first. Then write the line {mark} by itself, and below it your verdict."
-)
 Choice = Preferred | Status
 
 
@@ -61,13 +58,8 @@ class PairVerdicts(Expected[PairChoice]):
 
     @property
     def partly(self) -> bool:
-        """Whether a cut reply counts: a verdict below reasons may not be the last one."""
-        return not self._reasoned
-
-    @property
-    def place(self) -> str:
-        """The place of the line with the mark: below the reasons, if there are any."""
-        return REASONS_FIRST if self._reasoned else MARK_FIRST
+        """Whether a cut reply counts: its finished verdicts do."""
+        return True
 
     @property
     def schema(self) -> ReplySchema:
@@ -88,8 +80,6 @@ class PairVerdicts(Expected[PairChoice]):
         """Read one verdict for each pair; one that a judged text makes, too, is an echo."""
         verdicts = said[VERDICTS] if self.several else [said]
         forged = _preferred_in(judged)
-        if self._reasoned:
-            forged |= self._stated_in(judged)
         found = list[Reading[PairChoice]]()
         for one, order in zip(verdicts, self.orders, strict=True):
             choice: Preferred = CHOICES.get(str(one["preferred"]), "tie")
@@ -100,8 +90,7 @@ class PairVerdicts(Expected[PairChoice]):
     def read(self, reply: HeardReply) -> list[Reading[PairChoice]]:
         """Read one verdict for each pair, in their order."""
         whole = self._complete(reply.text) if reply.cut else reply.text
-        found = self._statements(whole)
-        said = [one for one in found if not one.denied]
+        said = self._statements(whole)
         by_pair = defaultdict[int, list[Statement]](list)
         for one in said:
             by_pair[one.number].append(one)
@@ -112,14 +101,13 @@ class PairVerdicts(Expected[PairChoice]):
         elif reply.cut:
             unsaid = Status.TRUNCATED
         elif not said:
-            unsaid = absent(reply.text, Status.NEGATED if found else Status.MISSING)
-        denied = {one.choice for one in found if one.denied}
+            unsaid = absent(reply.text, Status.MISSING)
         echoes, declared = self._echoes(reply, whole, said), self._declared_verdicts(reply, whole)
 
         def verdict(number: int, order: Order) -> Reading[PairChoice]:
             own = by_pair[number] or [Statement(number, unsaid)]
             choices = {one.choice for one in own}
-            choice, last = own[0].choice, own[-1]
+            choice = own[0].choice
             if len(choices) > 1:
                 choice = Status.CONTRADICTORY
             elif isinstance(choice, Status):
@@ -127,29 +115,22 @@ class PairVerdicts(Expected[PairChoice]):
                 choice = unsaid if cut_off else choice
             elif (number, choice) in echoes:
                 choice = Status.ECHO
-            elif choice in denied or declared - {choice}:
+            elif declared - {choice}:
                 choice = Status.CONTRADICTORY
             else:
                 choice = fault_of(whole, own) or choice
-            above = f"{reply.before}\n{whole[: last.start]}".strip() if self._reasoned else ""
-            return _reading(choice, order, last.explanation or above)
+            return _reading(choice, order, own[-1].explanation)
 
         return [verdict(number, order) for number, order in enumerate(self.orders, start=1)]
 
     def example(self, draw: random.Random, reason: str) -> ExampleReply:
-        """Return a verdict on each pair, below the reasons if there are any."""
+        """Return a verdict on each pair."""
         choices: list[Preferred] = ["first", "second"]
         given = enumerate(reasons(reason, len(self.orders)), start=1)
         verdicts: list[tuple[str, Preferred, str]] = [
             (str(number), draw.choice(choices), why) for number, why in given
         ]
-        written = reply_of(self.form, verdicts, several=self.several)
-        return ExampleReply(reason if self.form in ("sentence", "brackets") else "", written)
-
-    @property
-    def _reasoned(self) -> bool:
-        """Whether the judge writes its reasons above the verdict."""
-        return self.form in STATED_FORMS
+        return ExampleReply("", reply_of(self.form, verdicts, several=self.several))
 
     def _statements(self, text: str) -> list[Statement]:
         """Return the statements of a text; a tie counts if it was offered."""
@@ -158,17 +139,10 @@ class PairVerdicts(Expected[PairChoice]):
             for one in statements(self.form, text, several=self.several)
         ]
 
-    def _stated_in(self, judged: Sequence[str]) -> set[Choice]:
-        """Return the verdicts that judged texts state in the words of a reply."""
-        found = (one for text in judged for one in self._statements(visible_text(text)))
-        return {one.choice for one in found if not one.denied}
-
     def _echoes(
         self, reply: HeardReply, whole: str, said: Sequence[Statement]
     ) -> set[tuple[int, Choice]]:
         """Return the verdicts, by pair and choice, that a judged text makes, too."""
-        if self._reasoned:
-            return {(1, choice) for choice in self._stated_in(reply.judged)}
         if self.form == "json":
             forged = _preferred_in(reply.judged)
             return {(one.number, one.choice) for one in said if one.choice in forged}

@@ -24,9 +24,11 @@ from ..judge import ExampleReply, Expected, HeardReply, Reading, absent, reasons
 from ..quoting import holds, require_undisputed
 from ..reply_schema import ReplySchema, comment, list_of, object_of, one_of
 from ..status import Status, UnreadError
-from ..text_forms import LABEL, SCORE
 from .graded_aspects import LOWEST, SCALES, GradeScale
 
+LABEL = r"[ \t>*#\[_`-]*"
+"""Characters that Markdown may put before a label."""
+SCORE = r"overall[ \t]+score"
 OPENING = " \t\r*_`[(#"
 CLOSING = " \t\r*_`])."
 """Characters allowed before and after a value."""

@@ -29,7 +29,6 @@ from ..templating import (
     render,
     tags,
 )
-from ..text_forms import ScoreForm
 from .grade_reply import Appraisal, Appraisals, without_labels
 from .graded_aspects import FINE_GRAINED, SCALES
 from .score_reply import OverallScore
@@ -60,14 +59,10 @@ INNER = {"texts": "text", "reference": "reference", "principle": "principle"}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Grader:
-    """Templates of questions; `use_reference` shows prompts' references if a template can.
-
-    `score_form` is the text form of an overall score.
-    """
+    """Templates of questions; `use_reference` shows prompts' references if a template can."""
 
     templates: Mapping[str, str]
     use_reference: bool
-    score_form: ScoreForm = "line"
 
     @classmethod
     def from_config(cls, config: GradingConfig) -> Self:
@@ -77,11 +72,7 @@ class Grader:
             ConfigError: if they cannot be used.
         """
         templates = GRADING_TEMPLATES.load(config.templates)
-        return cls(
-            templates=templates,
-            use_reference=config.use_reference,
-            score_form=config.score_form,
-        )
+        return cls(templates=templates, use_reference=config.use_reference)
 
     def digest(self, aspect: GradedAspect) -> str:
         """Return the hash of all that shapes questions about an aspect, and how they are read."""
@@ -128,7 +119,7 @@ class Grader:
             "texts": "\n\n".join(texts),
             "answer": shown(answers[0]),
             "count": str(len(answers)),
-            "form": "" if guard.by_schema else form_text(aspect, self.score_form),
+            "form": "" if guard.by_schema else form_text(aspect),
             "reference": "",
             "principle": "",
         }
@@ -138,16 +129,11 @@ class Grader:
             values["principle"] = f"{part('principle', principle=shown(principle))}\n\n"
         question = Question(
             messages=user_message(render(self.templates[aspect], values)),
-            expected=self._expected_reply(aspect, len(answers)),
+            expected=_expected_reply(aspect, len(answers)),
             own_lines=fixed_lines(*parts),
             judged=judged,
         )
         return question.guarded(guard)
-
-    def _expected_reply(self, aspect: GradedAspect, count: int) -> Expected[Appraisal]:
-        if aspect == "overall":
-            return OverallScore(scale=SCALES[aspect], form=self.score_form)
-        return Appraisals(aspect, count)
 
     def _shows(self, name: str, aspect: GradedAspect) -> bool:
         """Whether the template of an aspect has the placeholder `name`."""
@@ -156,7 +142,7 @@ class Grader:
     def _parts(self, aspect: GradedAspect) -> list[str]:
         """Return the texts that questions about an aspect are made of."""
         shown = [self.templates[part] for name, part in INNER.items() if self._shows(name, aspect)]
-        return [self.templates[aspect], *shown, form_text(aspect, self.score_form)]
+        return [self.templates[aspect], *shown, form_text(aspect)]
 
 
 def known_of(prompt: Prompt) -> str | None:
@@ -175,12 +161,18 @@ def known_of(prompt: Prompt) -> str | None:
     return "\n\n".join(filter(None, (reference, *lists))) or None
 
 
+def _expected_reply(aspect: GradedAspect, count: int) -> Expected[Appraisal]:
+    if aspect == "overall":
+        return OverallScore(scale=SCALES[aspect])
+    return Appraisals(aspect, count)
+
+
 @lru_cache
-def form_text(aspect: GradedAspect, score_form: ScoreForm = "line") -> str:
+def form_text(aspect: GradedAspect) -> str:
     """Return the instructions to a grader for writing its reply about an aspect."""
     scale = SCALES[aspect]
     if aspect == "overall":
-        name = "overall" if score_form == "line" else f"overall_{score_form}"
+        name = "overall"
     elif scale.types:
         name = "typed"
     else:

@@ -1,34 +1,31 @@
-"""Reading the score of one completion, in one of the text forms.
+"""Reading the score of one completion: a critique in words, and below it `Overall score: 7`.
 
-The judge writes a critique and one score. Scores that differ are contradictory, and so is a score
-that the critique denies. A score that a judged text states in the same form is an echo. A score is
-the written number: one beyond the scale, or of another scale, is unread.
+A score that the critique denies is contradictory, and a score that a judged text states in the same
+words is an echo. A score is the written number: one beyond the scale, or of another scale, is
+unread.
 """
 
 import random
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from ...stores.records import SCORED
-from ..judge import MARK_FIRST, ExampleReply, Expected, HeardReply, Reading, absent
-from ..quoting import fault_of, holds, require_undisputed, visible_text, without
+from ..judge import ExampleReply, Expected, HeardReply, Reading, absent
+from ..quoting import Stated, fault_of, holds, require_undisputed, visible_text, without
 from ..reply_schema import ReplySchema, comment, object_of, one_of
 from ..status import Status, UnreadError
-from ..text_forms import (
-    SCORE_TEXTS,
-    ScoreForm,
-    WrittenScore,
-    with_score,
-    written_scores,
-)
-from .grade_reply import Appraisal, rating_of
+from .grade_reply import LABEL, SCORE, Appraisal, rating_of
 from .graded_aspects import LOWEST, GradeScale
 
-CRITIQUE_FIRST = (
-    "Write the critique first. Then write the line {mark} by itself, and below it the line with "
-    "the score."
-)
+WRITTEN = "Overall score: {score}"
+_LINE = re.compile(rf"^{LABEL}{SCORE}[*_` \t]*:(.*)$", re.IGNORECASE | re.MULTILINE)
+
+
+def score_line(score: float) -> str:
+    """Return the line that states a score."""
+    return WRITTEN.format(score=int(score) if score == int(score) else score)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,7 +33,6 @@ class OverallScore(Expected[Appraisal]):
     """The expected reply: a critique of one completion, and its score."""
 
     scale: GradeScale
-    form: ScoreForm = "line"
 
     @property
     def schema(self) -> ReplySchema:
@@ -55,7 +51,7 @@ class OverallScore(Expected[Appraisal]):
         rating, critique = float(said["score"]), said["critique"].strip()
         if not critique:
             raise UnreadError(Status.INCOMPLETE)
-        if holds(judged, [f"score: {rating:g}"]) or self._is_echoed(rating, judged):
+        if self._is_echoed(rating, "score", judged):
             raise UnreadError(Status.ECHO)
         return [Reading(SCORED, Appraisal(rating=rating, rationale=critique))]
 
@@ -66,8 +62,11 @@ class OverallScore(Expected[Appraisal]):
 
     @property
     def place(self) -> str:
-        """The place of the line with the mark: below the critique, or before an object with it."""
-        return MARK_FIRST if self.form == "json" else CRITIQUE_FIRST
+        """The place of the line with the mark: below the critique."""
+        return (
+            "Write the critique first. Then write the line {mark} by itself, and below it the line "
+            "with the score."
+        )
 
     def read(self, reply: HeardReply) -> list[Reading[Appraisal]]:
         """Read a critique in words, and the one score.
@@ -75,61 +74,41 @@ class OverallScore(Expected[Appraisal]):
         Raises:
             UnreadError: if the judge's score, or its critique, is missing.
         """
-        found = self._written_scores(reply.text)
+        found = list(_LINE.finditer(reply.text))
         if not found:
             raise UnreadError(absent(reply.text, Status.MISSING))
-        if self.form == "line" and len(found) > 1:
+        if len(found) > 1:
             raise UnreadError(Status.DUPLICATE)
-        if not found[0].text.strip():
+        if not found[0][1].strip():
             raise UnreadError(Status.INCOMPLETE)
-        rating = self._agreed_score(found)
-        around = without(reply.text, found)
+        rating = rating_of(found[0][1], self.scale)
+        if rating is None:
+            raise UnreadError(Status.NOT_APPLICABLE)
+        stated = [Stated(start=found[0].start(), end=found[0].end())]
+        around = without(reply.text, stated)
         critique = f"{reply.before}{around}".strip()
-        if not (critique or self.form == "json"):
+        if not critique:
             raise UnreadError(Status.INCOMPLETE)
-        if fault := fault_of(reply.text, found):
+        if fault := fault_of(reply.text, stated):
             raise UnreadError(fault)
-        said = reply.text.strip() if self.form == "json" else critique
-        require_undisputed(said if self.form == "json" else around, {rating})
-        if self._is_echoed(rating, reply.judged):
+        require_undisputed(around, {rating})
+        if self._is_echoed(rating, "overall score", reply.judged):
             raise UnreadError(Status.ECHO)
-        return [Reading(SCORED, Appraisal(rating=rating, rationale=said))]
+        return [Reading(SCORED, Appraisal(rating=rating, rationale=critique))]
 
     def example(self, draw: random.Random, reason: str) -> ExampleReply:
         """Return a critique with its score."""
-        score = draw.randint(LOWEST, self.scale.best)
-        return ExampleReply(*with_score(self.form, score, self.scale.best, reason))
+        return ExampleReply(reason, score_line(draw.randint(LOWEST, self.scale.best)))
 
-    def _written_scores(self, text: str) -> list[WrittenScore]:
-        return list(written_scores(self.form, text))
-
-    def _agreed_score(self, found: Sequence[WrittenScore]) -> float:
-        """Return the score that all statements agree on.
-
-        Raises:
-            UnreadError: if they do not agree, one is off the scale, or the aspect does not apply.
-        """
-        ratings = {rating_of(each.text, self.scale) for each in found}
-        if len(ratings) > 1:
-            raise UnreadError(Status.CONTRADICTORY)
-        rating = ratings.pop()
-        if rating is None:
-            raise UnreadError(Status.NOT_APPLICABLE)
-        return rating
-
-    def _is_echoed(self, rating: float, judged: Sequence[str]) -> bool:
-        """Whether a judged text states the score, too, in the same form or another dress of it."""
-        dressed = "score: {score:g}" if self.form == "json" else SCORE_TEXTS[self.form].dressed
-        return (dressed is not None and holds(judged, [dressed.format(score=rating)])) or any(
-            rating in self._stated_scores(text) for text in judged
+    def _is_echoed(self, rating: float, name: str, judged: Sequence[str]) -> bool:
+        """Whether a judged text states the score, too, as `name` or on such a line."""
+        return holds(judged, [f"{name}: {rating:g}"]) or any(
+            rating in self._stated_scores(visible_text(text)) for text in judged
         )
 
     def _stated_scores(self, text: str) -> set[float | None]:
-        """Return the scores that a judged text states."""
+        """Return the scores that a judged text states; none if one of them cannot be read."""
         try:
-            return {
-                rating_of(each.text, self.scale)
-                for each in self._written_scores(visible_text(text))
-            }
+            return {rating_of(line[1], self.scale) for line in _LINE.finditer(text)}
         except UnreadError:
             return set()

@@ -13,11 +13,10 @@ from typing import Final
 
 import polars as pl
 
-from ...critics.grading.graded_aspects import SCALES
 from ...critics.grading.grader import Grader
+from ...critics.grading.score_reply import score_line
 from ...critics.guard import without_mark
 from ...critics.reply_schema import is_object
-from ...critics.text_forms import with_score
 from ...stores.frames import as_arrow, rows_frame
 from ...stores.keys import row_id
 from ...stores.records import (
@@ -112,7 +111,7 @@ def graded_lessons(
     for grade in grades:
         if grade.aspect != "overall" or grade.candidate_id not in known:
             continue
-        about, reply, fate = known[grade.candidate_id], _reply(grade, grader), grade.status
+        about, reply, fate = known[grade.candidate_id], _reply(grade), grade.status
         told = about.principle and Principle.read(about.principle).text
         question = grader.ask("overall", prompts[grade.prompt_id], [about.text], told)
         if fate == SCORED:
@@ -123,11 +122,9 @@ def graded_lessons(
     return made
 
 
-def _reply(grade: Grade, grader: Grader) -> str:
+def _reply(grade: Grade) -> str:
     """Return the judge's reply; of a published grade, or an object, one in the form asked for."""
     as_it_came = grade.attempts and not is_object(grade.text)
     if as_it_came or grade.rating is None:
         return without_mark(grade.text)
-    scale, critique = SCALES["overall"], grade.rationale.strip()
-    before, below = with_score(grader.score_form, grade.rating, scale.best, critique)
-    return f"{before}\n\n{below}".strip()
+    return f"{grade.rationale.strip()}\n\n{score_line(grade.rating)}"

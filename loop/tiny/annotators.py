@@ -11,16 +11,12 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
+from itertools import product
 
 from ...configs.annotation import Role
 from ...critics.annotators.annotator_pool import Annotator, form_text, load_pool, persona_text
 from ...critics.templating import PLACEHOLDER
-from ...critics.text_forms import (
-    LISTED_FORMS,
-    STATED_FORMS,
-    ReplyForm,
-    reply_of,
-)
+from ...critics.text_forms import FORMS, ReplyForm, reply_of
 from ...policies.engines.engine import Request, Sampling
 from ...stores.records import Preferred
 from .human import (
@@ -35,10 +31,6 @@ from .human import (
 from .nouns import FRIENDLY
 
 POOL = "tiny"
-FORMS: tuple[tuple[ReplyForm, bool], ...] = (
-    *((form, several) for form in LISTED_FORMS for several in (True, False)),
-    *((form, False) for form in STATED_FORMS),
-)
 LONGEST = 3.0
 """Length beyond this multiple of the words needed is ignored."""
 PERSUADED = 1.0
@@ -108,7 +100,7 @@ def judge_pairs(taste: Taste, role: Role, request: Request, sampling: Sampling) 
 
 def form_of(prompt: str) -> tuple[ReplyForm, bool]:
     """Return the form of reply that a prompt asks for, and whether it is about several pairs."""
-    for form, several in FORMS:
+    for form, several in product(FORMS, (True, False)):
         if form_text(form, several=several) in prompt:
             return form, several
     raise ValueError("the prompt asks for an unknown form of reply")

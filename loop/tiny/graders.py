@@ -16,8 +16,8 @@ from dataclasses import dataclass
 from functools import cache
 
 from ...critics.grading.graded_aspects import LOWEST, SCALES
-from ...critics.grading.grader import GRADING_TEMPLATES, form_text
-from ...critics.text_forms import SCORE_FORMS, ScoreForm, with_score
+from ...critics.grading.grader import GRADING_TEMPLATES
+from ...critics.grading.score_reply import score_line
 from ...policies.engines.engine import Request, Sampling
 from ...stores.chat_markers import WORD_JOINER
 from ...stores.records import GradedAspect
@@ -66,7 +66,7 @@ def grader(request: Request, _sampling: Sampling) -> str:
     aspect = aspect_of(prompt)
     instruction = _find(INSTRUCTION, prompt)
     if aspect == "overall":
-        return _critique(prompt, instruction, _find(ANSWER, prompt), request.seed)
+        return _critique(instruction, _find(ANSWER, prompt), request.seed)
     exercise = exercise_of(instruction)
     blocks = (
         f"[Text {number}]\n{_block(aspect, exercise, answer, request.seed)}"
@@ -144,14 +144,12 @@ def _types(aspect: GradedAspect, seen: AnswerTraits) -> Iterator[str]:
         yield ", ".join(str(n) for n, there in enumerate(given, start=1) if there) or "None"
 
 
-def _critique(prompt: str, instruction: str, answer: str, seed: int) -> str:
+def _critique(instruction: str, answer: str, seed: int) -> str:
     value = _share(score(instruction, answer), WORST, BEST)
     rating = _rating("overall", value, answer, seed)
     wrong = correctness(exercise_of(instruction), answer) < 1
     advice = "Check each step against what is known." if wrong else "It is right; mind the manner."
-    form: ScoreForm = next(f for f in SCORE_FORMS if form_text("overall", f) in prompt)
-    said = with_score(form, rating, SCALES["overall"].best, advice)
-    return "\n".join(filter(None, said))
+    return f"{advice}\n{score_line(rating)}"
 
 
 def _rating(aspect: GradedAspect, value: float, answer: str, seed: int) -> int:

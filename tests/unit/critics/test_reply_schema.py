@@ -35,7 +35,6 @@ annotators:
 - {name: one, model: strong, template: reasons, form: json, max_tokens: 300}
 - {name: many, model: strong, template: tiny, form: json, batch_size: 3, max_tokens: 600}
 - {name: tied, model: strong, template: tiny, form: json, ties: true, max_tokens: 300}
-- {name: choosing, model: strong, template: chat, form: choice, max_tokens: 300}
 - {name: worked, model: strong, template: basic, form: token, examples: 2, max_tokens: 20}
 """
 VERDICTS = ("rating", "score", "preferred", "verdict", "class")
@@ -138,7 +137,7 @@ def test_conforming_replies_are_read(pool: Any, data: Any) -> None:
         reply = data.draw(replies(question.schema), label=name)
         read = question.read(json.dumps(reply, ensure_ascii=False), "stop")
         assert {one.status for one in read} <= WAS_READ, name
-        compared = name in ("one", "many", "tied", "choosing", "worked")
+        compared = name in ("one", "many", "tied", "worked")
         meant = [CHOICES.get(v, v) if compared else MEANT.get(v, v) for v in said_by(reply)]  # type: ignore[call-overload]
         assert [*values_of(read)] == meant, name
         assert MARK_FIELD not in str(read)

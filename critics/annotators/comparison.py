@@ -3,27 +3,48 @@
 Texts are put into templates in one pass, and the tags that the templates use are broken inside
 them, so a candidate cannot pass for a part of the prompt. Worked examples have separate labels (E1,
 E2, ...), which a verdict on a real pair never uses.
+
+A published prompt has places for a number of pairs, which are filled in their order. Turns between
+`<|im_start|>` and `<|im_end|>` become messages of the conversation; without any, the prompt is one
+user message. In the reply each match of one of two patterns is a verdict, in the order of the
+pairs. If their number is wrong, no verdict counts, because the pair of each is unknown. This is the
+behaviour of the authors' `regex_parser`, as is the padding of prompts that are not full.
 """
 
 import json
+import random
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from ...stores.records import Message, Order, Preferred
+from ...stores.records import SCORED, Message, Order, Preferred
 from ..guard import BARE, Guard, GuardKey
-from ..judge import Question, lines_of, schema_under, user_message
+from ..judge import (
+    ExampleReply,
+    Expected,
+    HeardReply,
+    Question,
+    Reading,
+    absent,
+    lines_of,
+    schema_under,
+    user_message,
+)
 from ..reply_schema import COMMENTS
+from ..status import Status, UnreadError
 from ..templating import defuse_tags, render, tags
 from ..text_forms import NUMBERS, WORDS, reply_of
 from .annotator_pool import (
     Annotator,
-    AskedProfile,
+    AnyAnnotator,
+    PublishedAnnotator,
+    VerdictPatterns,
     WorkedExample,
     form_text,
     persona_text,
     tie_text,
 )
-from .pair_verdicts import VERDICTS, PairChoice, PairVerdicts
+from .pair_verdicts import TURNED, VERDICTS, PairChoice, PairVerdicts
 
 UNGUARDED = Guard()
 """The guard of worked examples: they come with the package."""
@@ -31,6 +52,9 @@ WORDLESS = frozenset({"token", "ranking"})
 """The forms of reply without reasons."""
 CHARACTERS = 2
 """Characters of an explanation for each token that an annotator may write."""
+TURN = re.compile(r"<\|im_start\|>(system|user|assistant)\n(.*?)\n?<\|im_end\|>", re.DOTALL)
+PLACE = re.compile(r"\{(instruction|input|output_1|output_2)\}")
+END_OF_PROMPT = "<|endofprompt|>"
 LabelledExamples = Sequence[tuple[str, WorkedExample]]
 
 
@@ -49,23 +73,51 @@ class Comparison:
     order: Order = "as_given"
     input: str | None = None
 
+    @property
+    def shown(self) -> tuple[str, str]:
+        """The outputs in the order in which they are shown."""
+        return (self.first, self.second) if self.order == "as_given" else (self.second, self.first)
+
+    @property
+    def texts(self) -> dict[str, str]:
+        """The texts by their placeholders in a template."""
+        first, second = self.shown
+        given = {"input": self.input} if self.input else {}
+        return {"instruction": self.prompt, "first": first, "second": second, **given}
+
+
+PADDING = Comparison(prompt="1+1=", first="2", second="3", key="")
+"""The pair that fills a published prompt up: alpaca_eval's own."""
+
 
 def ask(
-    annotator: Annotator, comparisons: Sequence[Comparison], key: GuardKey = BARE
+    annotator: AnyAnnotator, comparisons: Sequence[Comparison], key: GuardKey = BARE
 ) -> Question[PairChoice]:
-    """Return the question to `annotator` about `comparisons`.
+    """Return the question to `annotator` about `comparisons`, without a guard if published.
 
     An annotator whose replies are a few tokens cannot write a guard's mark; its question still puts
     the texts between the guard's tags.
 
     Raises:
-        ValueError: without comparisons, with more than its prompts have room for, or with a
-            repeated key.
+        ValueError: without comparisons, with more than its prompts have room for, with a repeated
+            key, or if a published prompt would mix pairs with an input and pairs without.
     """
-    require_askable(annotator, comparisons)
+    count = len(comparisons)
+    if not 0 < count <= annotator.batch_size:
+        raise ValueError(f"{annotator.name} takes 1 to {annotator.batch_size} pairs, not {count}")
+    if len({comparison.key for comparison in comparisons}) < count:
+        raise ValueError("two comparisons have the same key")
+    if isinstance(annotator, PublishedAnnotator):
+        return _ask_published(annotator, comparisons)
+    return _ask_by_templates(annotator, comparisons, key)
+
+
+def _ask_by_templates(
+    annotator: Annotator, comparisons: Sequence[Comparison], key: GuardKey
+) -> Question[PairChoice]:
     with_input = any(comparison.input for comparison in comparisons)
     examples = annotator.worked(with_input=with_input)
-    judged = tuple(text for comparison in comparisons for text in _texts(comparison).values())
+    judged = tuple(text for comparison in comparisons for text in comparison.texts.values())
     guard = key.over(judged, annotator.templates.values())
     pairs = [_pair(annotator, c, str(n), guard) for n, c in enumerate(comparisons, start=1)]
     language = annotator.language
@@ -90,19 +142,6 @@ def ask(
     return question.guarded(guard, short=annotator.short)
 
 
-def require_askable(annotator: AskedProfile, comparisons: Sequence[Comparison]) -> None:
-    """Refuse comparisons that do not fit into one prompt.
-
-    Raises:
-        ValueError: without comparisons, with more than it has room for, or with a repeated key.
-    """
-    count = len(comparisons)
-    if not 0 < count <= annotator.batch_size:
-        raise ValueError(f"{annotator.name} takes 1 to {annotator.batch_size} pairs, not {count}")
-    if len({comparison.key for comparison in comparisons}) < count:
-        raise ValueError("two comparisons have the same key")
-
-
 def _expected_reply(annotator: Annotator, orders: tuple[Order, ...]) -> PairVerdicts:
     """Return how the annotator's reply is read."""
     reasons = annotator.form not in WORDLESS
@@ -117,21 +156,12 @@ def _expected_reply(annotator: Annotator, orders: tuple[Order, ...]) -> PairVerd
     )
 
 
-def _texts(comparison: Comparison) -> dict[str, str]:
-    """Return the texts of a comparison by their placeholders, in the order in which it is shown."""
-    shown = (comparison.first, comparison.second)
-    first, second = shown if comparison.order == "as_given" else shown[::-1]
-    values = {"instruction": comparison.prompt, "first": first, "second": second}
-    return values | ({"input": comparison.input} if comparison.input else {})
-
-
 def _pair(
     annotator: Annotator, comparison: Comparison, number: str, guard: Guard = UNGUARDED
 ) -> str:
     """Return one pair as the prompt shows it."""
     names = tags(*annotator.templates.values())
-    texts = _texts(comparison).items()
-    safe = {name: guard.shown(defuse_tags(value, names)) for name, value in texts}
+    safe = {n: guard.shown(defuse_tags(text, names)) for n, text in comparison.texts.items()}
     template = annotator.templates["pair_input" if comparison.input else "pair"]
     return render(template, {"number": number, **safe})
 
@@ -141,13 +171,29 @@ def _examples(
 ) -> str:
     """Show worked examples in the same form as pairs: all in one, or one each; a gap follows."""
     frame = annotator.templates.get("example")
-    if frame is None or not examples:
+    if frame is None:
         return ""
     labelled = [(f"E{number}", example) for number, example in enumerate(examples, start=1)]
-    groups = [labelled] if annotator.several else [[one] for one in labelled]
-    reply = _object_reply if in_object else _text_reply
-    shown = (_example(annotator, frame, group, reply(annotator, group, guard)) for group in groups)
-    return "".join(f"{one}\n\n" for one in shown)
+    groups = [labelled] if annotator.several and labelled else [[one] for one in labelled]
+    shown = ""
+    for group in groups:
+        reply = (
+            _object_reply(annotator, group) if in_object else _text_reply(annotator, group, guard)
+        )
+        pairs = (_pair(annotator, _compared(example, label), label) for label, example in group)
+        values = {"pairs": "\n\n".join(pairs), "reply": reply}
+        shown += f"{render(frame, values)}\n\n"
+    return shown
+
+
+def _compared(example: WorkedExample, label: str) -> Comparison:
+    return Comparison(
+        prompt=example.instruction,
+        input=example.input,
+        first=example.first,
+        second=example.second,
+        key=label,
+    )
 
 
 def _text_reply(annotator: Annotator, group: LabelledExamples, guard: Guard) -> str:
@@ -159,9 +205,8 @@ def _text_reply(annotator: Annotator, group: LabelledExamples, guard: Guard) -> 
     return said if annotator.short else f"{guard.ahead}{said}"
 
 
-def _object_reply(annotator: Annotator, group: LabelledExamples, guard: Guard) -> str:
+def _object_reply(annotator: Annotator, group: LabelledExamples) -> str:
     """Return the reply to worked examples as an object. Without the mark it can never count."""
-    del guard
     reasons = annotator.form not in WORDLESS
     verdicts = [
         {
@@ -174,20 +219,93 @@ def _object_reply(annotator: Annotator, group: LabelledExamples, guard: Guard) -
     return json.dumps(said, ensure_ascii=False)
 
 
-def _example(
-    annotator: Annotator,
-    frame: str,
-    group: LabelledExamples,
-    reply: str,
-) -> str:
-    pairs = [
-        _pair(
-            annotator,
-            Comparison(
-                prompt=e.instruction, input=e.input, first=e.first, second=e.second, key=label
-            ),
-            label,
-        )
-        for label, e in group
-    ]
-    return render(frame, {"pairs": "\n\n".join(pairs), "reply": reply})
+def _ask_published(
+    annotator: PublishedAnnotator, comparisons: Sequence[Comparison]
+) -> Question[PairChoice]:
+    with_input = bool(comparisons[0].input)
+    if any(bool(comparison.input) != with_input for comparison in comparisons):
+        raise ValueError("a published prompt is for pairs with an input, or for pairs without")
+    padded = [*comparisons, *[PADDING] * (annotator.batch_size - len(comparisons))]
+    texts = {
+        place: iter([_published_texts(pair)[place] for pair in padded])
+        for place in _published_texts(PADDING)
+    }
+    return Question(
+        messages=tuple(
+            Message(role=turn.role, content=PLACE.sub(lambda m: next(texts[m[1]]), turn.content))
+            for turn in _turns(annotator.prompt(with_input=with_input))
+        ),
+        expected=MatchedVerdicts(
+            patterns=annotator.verdicts,
+            size=annotator.batch_size,
+            orders=tuple(comparison.order for comparison in comparisons),
+        ),
+        judged=tuple(t for pair in comparisons for t in _published_texts(pair).values() if t),
+    )
+
+
+def _published_texts(comparison: Comparison) -> dict[str, str]:
+    """Return the texts of a comparison by the places of a published prompt."""
+    first, second = comparison.shown
+    # A prompt for pairs without an input shows its heading, too.
+    given = {"instruction": comparison.prompt, "input": comparison.input or ""}
+    return {**given, "output_1": first, "output_2": second}
+
+
+def _turns(prompt: str) -> list[Message]:
+    """Return the messages of a prompt."""
+    turns = [Message(role=m[1], content=m[2]) for m in TURN.finditer(prompt)]
+    return turns or list(user_message(prompt.replace(END_OF_PROMPT, "").strip()))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MatchedVerdicts(Expected[PairChoice]):
+    """The expected reply: `size` verdicts, the first of them on pairs shown in `orders`."""
+
+    patterns: VerdictPatterns
+    size: int
+    orders: tuple[Order, ...]
+
+    @property
+    def nothing(self) -> tuple[PairChoice, ...]:
+        """No verdict on any pair."""
+        return (PairChoice(),) * len(self.orders)
+
+    def read(self, reply: HeardReply) -> list[Reading[PairChoice]]:
+        """Read one verdict for each pair, in their order.
+
+        Raises:
+            UnreadError: if the reply has more or fewer than the prompt has pairs.
+        """
+        said = self._match_choices(reply.text)
+        if not said:
+            raise UnreadError(absent(reply.text, Status.MISSING))
+        if len(said) != self.size:
+            raise UnreadError(Status.WRONG_NUMBERS)
+        return [
+            Reading(SCORED, PairChoice(choice if order == "as_given" else TURNED[choice]))
+            for choice, order in zip(said, self.orders, strict=False)
+        ]
+
+    def example(self, draw: random.Random, reason: str) -> ExampleReply:
+        """Return a verdict on each pair; the form cannot include a reason."""
+        del reason
+        both = (self.patterns.first, self.patterns.second)
+        return ExampleReply("", "\n".join(draw.choice(both).written for _ in range(self.size)))
+
+    def _match_choices(self, text: str) -> list[Preferred]:
+        """Return the choice of each match; each search starts after the previous match."""
+        said = list[Preferred]()
+        while found := self._next(text):
+            choice, match = found
+            said.append(choice)
+            text = text[match.end() :]
+        return said
+
+    def _next(self, text: str) -> tuple[Preferred, re.Match[str]] | None:
+        """Return the first match of either pattern."""
+        first = re.search(self.patterns.first.matches, text)
+        second = re.search(self.patterns.second.matches, text)
+        if first and (second is None or first.start() <= second.start()):
+            return "first", first
+        return ("second", second) if second else None

@@ -1,10 +1,9 @@
 """The question to a judge that scores one answer by a form, and the reading of its scores.
 
 The reply is one object with a number for each aspect. An aspect's value is a number, or an object
-with a `score` and a `reason`; AlignBench's judges write a dictionary as Python does, with single
-quotes. Each aspect is read separately: if its score is missing or off the scale it is unscored, and
-the others count. Objects that differ do not count, nor does an object whose scores a judged text
-contains.
+with a `score` and a `reason`. Each aspect is read separately: if its score is missing or off the
+scale it is unscored, and the others count. Objects that differ do not count, nor does an object
+whose scores a judged text contains.
 """
 
 import json
@@ -28,8 +27,6 @@ from .answer_forms import AnswerForm
 
 SCORE, REASON = "score", "reason"
 NOT_APPLICABLE = "N/A"
-PYTHON = re.compile(r"\{(?:\s*'[^'\n]{1,60}'\s*:\s*'?-?[0-9.]{1,8}'?\s*,?)+\s*\}")
-"""A dictionary of numbers as Python writes it."""
 _FENCE = re.compile(r"`{3,}\w*")
 MOST_OBJECTS = 40
 """So many objects of a judged text are looked at."""
@@ -66,13 +63,6 @@ class AnswerScorer:
         expected = AspectScores(keys=keys, scale=form.scale)
         lines = fixed_lines(template)
         return build_question(template, texts, expected, key, values=values, own_lines=lines)
-
-
-@dataclass(frozen=True, slots=True)
-class ScoreObject(Stated):
-    """An object that names an aspect, and its position."""
-
-    said: Said
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -123,18 +113,22 @@ class AspectScores(Expected[Appraisal]):
         Raises:
             UnreadError: if the judge's object is missing, or several objects differ.
         """
-        found = list(self._objects(reply.text))
+        objects = list(json_objects(reply.text))
+        if any(value is None for value, _, _ in objects):
+            raise UnreadError(Status.MALFORMED)
+        found = [one for one in objects if any(key in (one.value or {}) for key in self.keys)]
         if not found:
             raise UnreadError(absent(reply.text, Status.MISSING))
-        readings = self._readings(found[-1].said)
-        scores = _scores(readings)
-        if any(_scores(self._readings(one.said)) != scores for one in found):
+        said = [self._readings(one.value or {}) for one in found]
+        readings, scores = said[-1], _scores(said[-1])
+        if any(_scores(one) != scores for one in said):
             raise UnreadError(Status.CONTRADICTORY)
-        if fault := fault_of(reply.text, found):
+        stated = [Stated(start=one.start, end=one.end) for one in found]
+        if fault := fault_of(reply.text, stated):
             raise UnreadError(fault)
         if self._is_echoed(scores, reply.judged):
             raise UnreadError(Status.ECHO)
-        around = _FENCE.sub("", without(reply.text, found))
+        around = _FENCE.sub("", without(reply.text, stated))
         analysis = f"{reply.before}{around}".strip()
         require_undisputed(analysis, {score for score in scores if score is not None})
         return [_with_reason(reading, analysis) for reading in readings]
@@ -144,23 +138,6 @@ class AspectScores(Expected[Appraisal]):
         best = self.scale.best
         said = {key: {REASON: reason, SCORE: draw.randint(LOWEST, best)} for key in self.keys}
         return ExampleReply("", json.dumps(said, ensure_ascii=False))
-
-    def _objects(self, text: str) -> Iterator[ScoreObject]:
-        """Give the objects that name an aspect; one that cannot be read may have had scores.
-
-        Raises:
-            UnreadError: if there is such a one.
-        """
-        for value, start, end in json_objects(text):
-            said = (
-                _of_python(text, start)
-                if value is None
-                else ScoreObject(value, start=start, end=end)
-            )
-            if said is None:
-                raise UnreadError(Status.MALFORMED)
-            if any(key in said.said for key in self.keys):
-                yield said
 
     def _readings(self, said: Said) -> list[Reading[Appraisal]]:
         return [self._reading(said.get(key)) for key in self.keys]
@@ -218,15 +195,6 @@ def _with_reason(reading: Reading[Appraisal], analysis: str) -> Reading[Appraisa
     return Reading(SCORED, Appraisal(rating=value.rating, rationale=analysis))
 
 
-def _of_python(text: str, start: int) -> ScoreObject | None:
-    """Return a dictionary of numbers as Python writes it, with single quotes."""
-    found = PYTHON.match(text, start)
-    plain = None if found is None else decode_object(found[0].replace("'", '"'), 0)
-    if found is None or plain is None:
-        return None
-    return ScoreObject(plain[0], start=found.start(), end=found.end())
-
-
 def _every_object(text: str) -> Iterator[Said]:
     """Give the objects of a text, at any place."""
     at = -1
@@ -237,5 +205,3 @@ def _every_object(text: str) -> Iterator[Said]:
         found = decode_object(text, at)
         if found is not None:
             yield found[0]
-        elif (said := _of_python(text, at)) is not None:
-            yield said.said

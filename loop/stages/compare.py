@@ -17,8 +17,7 @@ from ...configs.annotation import Keying, Ordering
 from ...configs.recipes import Annotated
 from ...configs.schema import ConfigError
 from ...critics.annotators.annotator_pool import AnyAnnotator
-from ...critics.annotators.ask_annotator import ask_annotator
-from ...critics.annotators.comparison import Comparison
+from ...critics.annotators.comparison import Comparison, ask
 from ...critics.annotators.pair_verdicts import PairChoice
 from ...critics.annotators.simulate import assign, reconcile
 from ...critics.judge import Reading
@@ -274,7 +273,7 @@ class Annotating(JudgedStage[Showings, PairChoice, Preference]):
         pairs = [self._comparison(showing) for showing in subject]
         about = [[pair.key for pair in pairs], [pair.order for pair in pairs]]
         name = row_id("ask", about)
-        question = ask_annotator(self.annotator, pairs, self.guard(name))
+        question = ask(self.annotator, pairs, self.guard(name))
         return Posed(question, name, derive_seed(self.run.config.seed, "annotate", about, attempt))
 
     def _row(self, match: Match, said: Decided) -> Preference:

@@ -7,8 +7,7 @@ import pytest
 
 from lpfloop.configs.schema import ConfigError
 from lpfloop.critics.annotators.annotator_pool import PUBLISHED, PublishedAnnotator, load_pool
-from lpfloop.critics.annotators.ask_annotator import END_OF_PROMPT, ask_annotator
-from lpfloop.critics.annotators.comparison import Comparison
+from lpfloop.critics.annotators.comparison import END_OF_PROMPT, Comparison, ask
 
 ORIGINAL = load_pool("alpacafarm-original")
 PAIR = Comparison(prompt="Name a colour.", first="Red {input}.", second="Four.", key="k")
@@ -37,7 +36,7 @@ def test_published_texts_are_filled():
     for given in [None, "Crayons are on sale."]:
         for annotator in ORIGINAL.annotators:
             asked = pairs(annotator.batch_size, **({"input": given} if given else {}))
-            shown = "".join(m.content for m in ask_annotator(annotator, asked).messages)
+            shown = "".join(m.content for m in ask(annotator, asked).messages)
             form = "with_inputs" if given else "without_inputs"
             file = PUBLISHED / f"{annotator.prompts}_{form}.txt"
             expected = file.read_text(encoding="utf-8")
@@ -64,13 +63,13 @@ def test_a_reply_is_read_by_the_published_pattern(subtests):
         ("weak_2", "neither", None),
     ]:
         with subtests.test(name=name):
-            (reading,) = ask_annotator(named(name), [PAIR]).read(reply, "stop")
+            (reading,) = ask(named(name), [PAIR]).read(reply, "stop")
             assert reading.value.preferred == read
             assert (reading.status == "scored") is (read is not None)
 
 
 def test_too_few_verdicts_give_null():
-    readings = ask_annotator(named("weak_1"), pairs(4)).read("(a)\n(b)\n(a)", "stop")
+    readings = ask(named("weak_1"), pairs(4)).read("(a)\n(b)\n(a)", "stop")
     assert {r.status for r in readings} == {"wrong_numbers"}
     assert len(readings) == 4
 

@@ -82,10 +82,10 @@ def test_echoed_scores() -> None:
         assert statuses(read("just-eval", scores(depth=2), answer)) == ["scored"] * 5
 
 
-def test_a_python_dictionary_below_analysis() -> None:
+def test_an_object_below_an_analysis() -> None:
     asked = prompt("1+1?", reference="2", family="数学计算")
-    given = "'事实正确性': 9, '满足用户需求': 8, '逻辑连贯性': 8, '完备性': 7, '综合得分': 8"
-    found = read("alignbench-zh", f"答案正确。\n{{{given}}}", asked=asked)
+    given = {"事实正确性": 9, "满足用户需求": 8, "逻辑连贯性": 8, "完备性": 7, "综合得分": 8}
+    found = read("alignbench-zh", f"答案正确。\n{json.dumps(given)}", asked=asked)
     assert [one.value.rating for one in found] == [9, 8, 8, 7, 8]
     assert {one.value.rationale for one in found} == {"答案正确。"}
 

@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterable
 from typing import Any, cast
 
 from ..stores.records import Check
+from .ifeval.demands import BULLET, DIVIDER
 from .ifeval.families import FAMILIES, parameters
-from .ifeval.layout import BULLET, DIVIDER
 from .ifeval.sentences import sentences_of
 
 Given = dict[str, Any]

@@ -131,49 +131,13 @@ def _strip_period(text: str) -> str:
     return _normalise_space(text).removesuffix(".")
 
 
-def _equals(answer: str, argument: str) -> bool:
-    return _strip_period(answer) == _strip_period(argument)
-
-
-def _ends_with(answer: str, argument: str) -> bool:
-    return _strip_period(answer).endswith(_strip_period(argument))
-
-
-def _starts_with(answer: str, argument: str) -> bool:
-    return _normalise_space(answer).startswith(_normalise_space(argument))
-
-
 def _contains(answer: str, argument: str) -> bool:
     return _normalise_space(argument).casefold() in _normalise_space(answer).casefold()
-
-
-def _excludes(answer: str, argument: str) -> bool:
-    return not _contains(answer, argument)
-
-
-def _json_valid(answer: str, _: str) -> bool:
-    return read_json(answer) is not NO_VALUE
 
 
 def _json_equals(answer: str, argument: str) -> bool:
     value = read_json(answer)
     return value is not NO_VALUE and _same_json(value, read_json(argument))
-
-
-def _max_words(answer: str, argument: str) -> bool:
-    return len(answer.split()) <= int(argument)
-
-
-def _min_words(answer: str, argument: str) -> bool:
-    return len(answer.split()) >= int(argument)
-
-
-def _uppercase(answer: str, _: str) -> bool:
-    return answer.isupper()
-
-
-def _lowercase(answer: str, _: str) -> bool:
-    return answer.islower()
 
 
 def _self_identifies(answer: str, argument: str) -> bool:
@@ -186,17 +150,17 @@ def _words(text: str) -> str:
 
 
 CHECKS: dict[str, Callable[[str, str], bool]] = {
-    "equals": _equals,
-    "ends_with": _ends_with,
-    "starts_with": _starts_with,
+    "equals": lambda answer, text: _strip_period(answer) == _strip_period(text),
+    "ends_with": lambda answer, text: _strip_period(answer).endswith(_strip_period(text)),
+    "starts_with": lambda answer, text: _normalise_space(answer).startswith(_normalise_space(text)),
     "contains": _contains,
-    "excludes": _excludes,
+    "excludes": lambda answer, text: not _contains(answer, text),
     "json_equals": _json_equals,
-    "json_valid": _json_valid,
-    "max_words": _max_words,
-    "min_words": _min_words,
-    "uppercase": _uppercase,
-    "lowercase": _lowercase,
+    "json_valid": lambda answer, _: read_json(answer) is not NO_VALUE,
+    "max_words": lambda answer, most: len(answer.split()) <= int(most),
+    "min_words": lambda answer, least: len(answer.split()) >= int(least),
+    "uppercase": lambda answer, _: answer.isupper(),
+    "lowercase": lambda answer, _: answer.islower(),
     "self_identifies": _self_identifies,
 }
 COUNTS = frozenset({"max_words", "min_words"})

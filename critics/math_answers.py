@@ -11,9 +11,8 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-from .math_boxes import Boxed, boxed_answers
 from .math_denials import strip_signs, without_denied
-from .math_marks import DENIED, correction, lower, marks
+from .math_marks import DENIED, Boxed, boxed_answers, correction, lower, marks
 from .math_quantities import IN_WORDS
 from .math_text import as_western, improper
 

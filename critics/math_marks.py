@@ -1,12 +1,16 @@
-r"""The words and signs that announce a final answer: `####`, "the answer is", "Answer:", 答案是 ...
+r"""The marks of a final answer: boxes, and words that announce it (`####`, "the answer is", 答案).
 
 A mark with a verb announces the text after it. A label ("Answer:", "A:") may also be the heading of
 a whole solution.
+
+Of boxes, `\boxed{...}`, the last is the answer, with the boxes that "and", "or" or a comma join to
+it; intermediate boxes are not. A question with several answers may have each boxed at a different
+place: then all boxes count (`every`). The same answer in two boxes is one.
 """
 
 import re
 import string
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from .math_quantities import QUANTITY
@@ -43,6 +47,23 @@ CORRECTION = re.compile(
     rf"(?P<what>{QUANTITY})(?:\s[^\W\d_]{{1,20}})?\s?(?=[.!;,)\n]|$)"
 )
 """A number that corrects an earlier one: "Wait, it is 4.", "..., no, 4"."""
+BOXED = "\\boxed{"
+SPAN = 20_000
+"""How many characters before the last box others are looked for."""
+LONGEST_BOX = 400_000
+"""How many characters of an unclosed box are its answer: no answer in earnest is as long."""
+GAP = 80
+"""The most characters between two boxes that are joined."""
+BRACES = re.compile(r"\\boxed\{|[{}]")
+COMMANDS = re.compile(r"\\(?:text|mbox|mathrm)\s?\{|\\[A-Za-z]+|\\[^A-Za-z]|[${}~\s]+")
+JOINING = re.compile(
+    r"(?:[^\W\d_]+\s|[^\W\d_]+(?:_?\d+)?\s?=\s?|for\spart\s\(.\)\s){0,3}?(?:[,;、]\s?)?"
+    r"(?:and|or|und|oder|et|ou|y|o|и|или|和|或|与)\b\s?(?:[^\W\d_]+(?:_?\d+)?\s?=\s?)?",
+    re.IGNORECASE,
+)
+DERIVING = re.compile(
+    r"\b(?:so|thus|then|therefore|hence|gives?|get|is|means|total|finally|but|not|wait)\b|所以|因此"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,3 +107,59 @@ def _mark(text: str, word: re.Match[str]) -> Mark | None:
         return Mark(word.end(), label=True)
     tail = VERB.match(text, word.end())
     return None if tail is None else Mark(tail.end(), label=tail["verb"] is None)
+
+
+@dataclass(frozen=True, slots=True)
+class Boxed:
+    """The last joined boxes of a text, and all of them; `end` is the end of the last one."""
+
+    text: str
+    every: str | None
+    end: int
+
+
+def boxed_answers(text: str) -> Boxed | None:
+    """Return the boxed answers of a text, None without a box."""
+    last = text.rfind(BOXED)
+    if last < 0:
+        return None
+    spans = _spans(text, max(0, last - SPAN), last)
+    joined = [spans[-1]]
+    for span in reversed(spans[:-1]):
+        if not _joins(text[span[1] + 1 : joined[0][0] - len(BOXED)]):
+            break
+        joined.insert(0, span)
+    own, every = (_join_texts(text[start:end] for start, end in of) for of in (joined, spans))
+    return Boxed(own, every if every != own else None, spans[-1][1])
+
+
+def _spans(text: str, start: int, last: int) -> Sequence[tuple[int, int]]:
+    """Return the spans of the boxes, the innermost of nested ones; the last may be open."""
+    found = list[tuple[int, int]]()
+    opened = list[int]()
+    """Where each open brace's box begins; -1 for a brace that opens none."""
+    begins = last + len(BOXED)
+    for brace in BRACES.finditer(text, start, begins + LONGEST_BOX):
+        if brace[0] == "}":
+            begun = opened.pop() if opened else -1
+            if begun >= 0 and not (found and found[-1][0] > begun):
+                found.append((begun, brace.start()))
+            if begun == begins:
+                return found
+        else:
+            opened.append(brace.end() if brace[0] == BOXED else -1)
+    return [*found, (begins, min(len(text), begins + LONGEST_BOX))]
+
+
+def _joins(between: str) -> bool:
+    if len(between) > GAP or "\n\n" in between:
+        return False
+    words = " ".join(COMMANDS.sub(" ", between).split())
+    if DERIVING.search(words):
+        return False
+    return not words.strip(",;、&") or JOINING.fullmatch(f"{words} ") is not None
+
+
+def _join_texts(texts: Iterable[str]) -> str:
+    distinct = {"".join(text.split()): text.strip() for text in texts}
+    return ", ".join(distinct.values())

@@ -21,8 +21,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from types import TracebackType
-from typing import IO, Self, cast
+from typing import IO, cast
 
 from ..stores.installation import pip_install
 from .math_answers import Final
@@ -57,7 +56,7 @@ class _ComparisonWorker:
 
 
 class MathPool:
-    """Compares pairs of final answers; close it, or use it as a context manager."""
+    """Compares pairs of final answers; close it after use."""
 
     def __init__(
         self, workers: int, limit_s: float, *, on_outcome: Callable[[str], None] = lambda _: None
@@ -72,19 +71,6 @@ class MathPool:
         self._limit_s = limit_s
         self._workers: list[_ComparisonWorker] = []
         self._lost_at_start = 0
-
-    def __enter__(self) -> Self:
-        """Return the pool itself."""
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        """Close the pool."""
-        self.close()
 
     @property
     def started(self) -> bool:

@@ -19,10 +19,17 @@ from .arguments import (
     a_text,
     texts,
 )
-from .layout import (
+from .demands import (
+    avoids_words,
+    ends_with_phrase,
     has_bullets,
+    has_capital_words,
     has_first_word,
     has_highlights,
+    has_keyword_often,
+    has_keywords,
+    has_letter_often,
+    has_no_comma,
     has_paragraphs,
     has_placeholders,
     has_postscript,
@@ -30,25 +37,14 @@ from .layout import (
     has_sentences,
     has_title,
     has_words,
-    is_json,
-    is_one_of_the_answers,
-)
-from .whole_answer import (
-    ends_with_phrase,
-    has_no_comma,
-    is_quoted,
-    is_two_responses,
-    repeats_prompt,
-)
-from .wording import (
-    avoids_words,
-    has_capital_words,
-    has_keyword_often,
-    has_keywords,
-    has_letter_often,
     is_english_in_capitals,
     is_english_in_small_letters,
     is_in_language,
+    is_json,
+    is_one_of_the_answers,
+    is_quoted,
+    is_two_responses,
+    repeats_prompt,
 )
 
 Reader = Callable[[object], object]

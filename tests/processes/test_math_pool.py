@@ -6,6 +6,7 @@ import os
 import selectors
 import subprocess
 import sys
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -127,7 +128,7 @@ def test_a_hanging_comparison(monkeypatch, tmp_path):
     monkeypatch.setattr(math_pool, "time", SimpleNamespace(monotonic=lambda: Patience.now))
     monkeypatch.setattr(math_pool.selectors, "DefaultSelector", Patience)
     words = ["a", "hang", "b", "die", "c", "hang", "d"]
-    with MathPool(workers=2, limit_s=1) as pool:
+    with closing(MathPool(workers=2, limit_s=1)) as pool:
         gold = final_answer("#### x")
         outcomes = pool.compare([(gold, final_answer(f"#### {word}")) for word in words])
         assert pool.started
@@ -143,7 +144,7 @@ HALF = (final_answer("#### 0.5"), final_answer("The answer is 1/2."))
 def test_workers_lack_secrets(environ):
     environ["PLANTED_KEY"] = "sk-planted"
     before = set(psutil.Process().children())
-    with MathPool(workers=1, limit_s=20) as pool:
+    with closing(MathPool(workers=1, limit_s=20)) as pool:
         assert pool.compare([HALF]) == ["equal"]
         (worker,) = set(psutil.Process().children()) - before
         assert "PLANTED_KEY" not in worker.environ()
@@ -224,7 +225,7 @@ SETS = [
 
 
 def test_several_boxes():
-    with MathPool(workers=1, limit_s=20) as pool:
+    with closing(MathPool(workers=1, limit_s=20)) as pool:
         pairs = [(reference, answer) for reference, answer, _ in SETS]
         found = [one.reason for one in check_answers(pairs, pool, lambda: None)]
     assert found == [outcome for *_, outcome in SETS]

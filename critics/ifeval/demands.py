@@ -1,6 +1,8 @@
-"""The length and the parts of an answer: IFEval's lengths, formats and contents.
+"""IFEval's demands on an answer: its length and parts, its words and letters, and it as a whole.
 
-Lines are searched one by one, so that the time is linear in the answer's length.
+Lines are searched one by one, so that the time is linear in the answer's length. Keywords are taken
+literally; the authors' code reads them as regular expressions, in which `c++` is not a word, and
+some patterns never finish.
 """
 
 import json
@@ -9,6 +11,7 @@ from collections.abc import Iterator
 from typing import NoReturn
 
 from .arguments import AT_LEAST, compare_count
+from .languages import language_of
 from .sentences import sentences_of
 
 BULLET = re.compile(r"^[^\S\n]*(?:\*[^*].*|-.*)$", re.MULTILINE)
@@ -17,6 +20,16 @@ HIGHLIGHTS = (re.compile(r"\*([^\n*]*)\*"), re.compile(r"\*\*([^\n*]*)\*\*"))
 POSTSCRIPTS = {"P.P.S": r"p\.\s?p\.\s?s", "P.S.": r"p\.\s?s\."}
 ANSWERS = ("My answer is yes.", "My answer is no.", "My answer is maybe.")
 FENCES = ("```json", "```Json", "```JSON", "```")
+APART = re.compile(
+    r"[\s\u00ab\u00bb\u2018\u2019\u201c-\u201e`\"\[\](){}<>;@#$%&?!*\u2012-\u2015]|--|\.{2,}|[:,](?!\d)|''|(?<!\w)'(?=[a-z]{2})",
+    re.IGNORECASE,
+)
+"""Separators of tokens, and tokens without letters (as nltk's `word_tokenize`)."""
+CLITIC = re.compile(r"(?<=[^'])('[smd]?|'ll|'re|'ve|n't)$", re.IGNORECASE)
+TWO_IN_ONE = re.compile(
+    r"\b(?:can(?=not\b)|(?:gim|lem)(?=me\b)|gon(?=na\b)|got(?=ta\b))", re.IGNORECASE
+)
+ENGLISH = "en"
 
 
 def has_sentences(answer: str, *, num_sentences: int, relation: str) -> bool:
@@ -118,3 +131,86 @@ def has_title(answer: str) -> bool:
 def _is_titled(line: str) -> bool:
     start, end = line.find("<<"), line.rfind(">>")
     return 0 <= start < end and bool(line[start:end].lstrip("<").rstrip(">").strip())
+
+
+def has_keywords(answer: str, *, keywords: list[str]) -> bool:
+    """Whether each keyword is in the answer, also within words."""
+    return all(re.search(re.escape(word), answer, re.IGNORECASE) for word in keywords)
+
+
+def has_keyword_often(answer: str, *, keyword: str, frequency: int, relation: str) -> bool:
+    """Whether the keyword is there so often, also within words."""
+    found = re.finditer(re.escape(keyword), answer, re.IGNORECASE)
+    return compare_count(found, relation, frequency)
+
+
+def avoids_words(answer: str, *, forbidden_words: list[str]) -> bool:
+    """Whether none of the words is in the answer as a whole word."""
+    return not any(
+        re.search(rf"(?<!\w){re.escape(word)}(?!\w)", answer, re.IGNORECASE)
+        for word in forbidden_words
+    )
+
+
+def has_letter_often(answer: str, *, letter: str, let_frequency: int, let_relation: str) -> bool:
+    """Whether a letter, large or small, or another character is there so often."""
+    return compare_count(range(answer.lower().count(letter)), let_relation, let_frequency)
+
+
+def has_capital_words(answer: str, *, capital_frequency: int, capital_relation: str) -> bool:
+    """Whether a number of words are in capitals; `I` is one, `DON'T` two, `UP-TO-DATE` one."""
+    return compare_count(_capital_words(answer), capital_relation, capital_frequency)
+
+
+def _capital_words(text: str) -> Iterator[str]:
+    for token in APART.split(text):
+        if not token or token.islower():
+            continue
+        word, clitic, _ = [*CLITIC.split(token), "", ""][:3] if "'" in token else (token, "", "")
+        yield from (part for part in (word, clitic, *TWO_IN_ONE.findall(token)) if part.isupper())
+
+
+def is_english_in_capitals(answer: str) -> bool:
+    """Whether the whole answer is English and in capitals."""
+    return answer.isupper() and language_of(answer) == ENGLISH
+
+
+def is_english_in_small_letters(answer: str) -> bool:
+    """Whether the whole answer is English and without capitals."""
+    return answer.islower() and language_of(answer) == ENGLISH
+
+
+def is_in_language(answer: str, *, language: str) -> bool:
+    """Whether the whole answer is in a language."""
+    return language_of(answer) == language
+
+
+def is_two_responses(answer: str) -> bool:
+    """Whether ****** separates exactly two responses, which differ."""
+    parts = [part.strip() for part in answer.split("******")]
+    match [part for part in parts if part]:
+        case [first, second]:
+            return first != second and all(parts[1:-1])
+        case _:
+            return False
+
+
+def repeats_prompt(answer: str, *, prompt_to_repeat: str) -> bool:
+    """Whether the answer begins with the request; case does not matter."""
+    return answer.strip().lower().startswith(prompt_to_repeat.strip().lower())
+
+
+def ends_with_phrase(answer: str, *, end_phrase: str) -> bool:
+    """Whether the answer, without quotation marks around it, ends with the phrase."""
+    return answer.strip().strip('"').lower().endswith(end_phrase.strip().lower())
+
+
+def is_quoted(answer: str) -> bool:
+    """Whether the whole answer is in double quotation marks."""
+    text = answer.strip()
+    return len(text) > 1 and text[0] == text[-1] == '"'
+
+
+def has_no_comma(answer: str) -> bool:
+    """Whether the answer is free of commas."""
+    return "," not in answer

@@ -249,9 +249,9 @@ def fair_judge(request: Request, sampling: Sampling) -> str:
 
 
 def terse_judge(request: Request, sampling: Sampling) -> str:
-    """Analyse first, then write bare numbers in Python's format."""
+    """Analyse first, then write bare numbers."""
     said = {key: n for n, key in enumerate(_keys(request), 3)}
-    return _verdict_reply(request, str(said), analysis="It lacks what the reference has.")
+    return _verdict_reply(request, json.dumps(said), analysis="It lacks what the reference has.")
 
 
 def moody_judge(request: Request, sampling: Sampling) -> str:

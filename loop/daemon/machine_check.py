@@ -18,14 +18,13 @@ from ...policies.trainers.training_fit import fit_of
 from ...policies.workers.open import engine_kind
 from ...policies.workers.places import (
     DeviceGroup,
-    device_groups,
     local_groups,
     placements,
 )
 from ...policies.workers.ray_cluster import ray_request
 from ...stores.installation import pip_install
 from ..recipes.roles import COMPLETION, NeededRole, trainings
-from ..run.models import NLI, REWARD, is_endpoint, locate_model
+from ..run.models import REWARD, is_endpoint, locate_model
 from .hardware import devices
 
 LOCAL = ("vllm", "transformers")
@@ -33,7 +32,7 @@ LOCAL = ("vllm", "transformers")
 
 def engine_section(role: str) -> str | None:
     """Return the section of a role's engine in the configuration; a pool's file has its models'."""
-    if role in (REWARD, NLI) or role.startswith(COMPLETION):
+    if role == REWARD or role.startswith(COMPLETION):
         return None
     return f"{role}.engine"
 
@@ -49,9 +48,7 @@ def places_of(
     """
     found: dict[str, tuple[DeviceGroup, ...]] = {}
     for role in roles:
-        if role.name == NLI:
-            found[role.name] = device_groups(NLI, config.facts.nli.devices, 1)
-        elif role.engine is None:
+        if role.engine is None:
             found[role.name] = local_groups(config.reward, function=names_function(role.model))
         elif role.named and engine_kind(locate_model(role.model), role.engine) in LOCAL:
             section = engine_section(role.name) or f"{role.name}: engine"

@@ -29,7 +29,7 @@ PROBES = 32
 
 def model_findings(config: RunConfig, roles: "Sequence[NeededRole]") -> Iterator[Finding]:
     """Check that the models of all roles are named, there, and can be run or asked."""
-    from ..run.models import NLI, REWARD, locate_model
+    from ..run.models import REWARD, locate_model
 
     trained_here = False
     for role in roles:
@@ -40,7 +40,7 @@ def model_findings(config: RunConfig, roles: "Sequence[NeededRole]") -> Iterator
             found = list(_check_engine(role.name, locate_model(role.model), role.engine))
             trained_here |= any(finding.about == "policy model" for finding in found)
             yield from found
-        elif role.name != NLI and not names_function(role.model):
+        elif not names_function(role.model):
             yield _model(f"{REWARD} model", locate_model(role.model, REWARD), EngineConfig())
     asked = any(role.name == "policy" and role.named for role in roles)
     if config.iterations > 0 and asked and not trained_here:

@@ -16,7 +16,7 @@ from ...stores.journal_reader import Reader
 from ...stores.lake import run_folder
 from ...stores.records import Prompt
 from ..recipes.roles import needed_roles
-from ..run.models import NLI, locate_model
+from ..run.models import locate_model
 from ..run.observed import Observed
 from ..run.reporter import log_event
 from ..run.run import Run
@@ -106,8 +106,7 @@ def require_folders(config: RunConfig, seen: Observed) -> None:
         if not elsewhere and not names_function(role.model):
             folder = Path(locate_model(role.model, "reward" if role.engine is None else "policy"))
             check_folder(folder)
-            if role.name != NLI:
-                require_chat(folder, role.engine or EngineConfig())
+            require_chat(folder, role.engine or EngineConfig())
 
 
 def tell_plan(run: Run, prompts: Sequence[Prompt], rehearsal: Rehearsal | None = None) -> None:

@@ -36,7 +36,7 @@ from ..run.handles import Planned
 from ..run.judge_panel import Panels
 from ..run.judges import fact_judge_of, forms_of, grader_of
 from ..run.labels import Labels
-from ..run.models import JUDGES, NLI, REWARD, Served, locate_model
+from ..run.models import JUDGES, REWARD, Served, locate_model
 from ..run.observed import Observed
 from ..run.prompt_filters import Filters
 from ..run.run import Run, Work
@@ -251,7 +251,6 @@ def _models(
         judging={name: served[name] for name in JUDGES if name in served},
         annotators={role: served[annotator(role)] for role in Panels.of(config).roles},
         completers={model.name: served[f"{COMPLETION}:{model.name}"] for model in others},
-        nli_id=config.facts.nli.model if NLI in served else None,
         notes=notes,
     )
 

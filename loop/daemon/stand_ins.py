@@ -299,10 +299,6 @@ class StandInModels(Models):
         del folder
         return StandInScorer(notes=self.notes)
 
-    def entailment(self) -> Scorer:
-        """Return a scorer that replaces the model of natural language inference."""
-        return StandInScorer(notes=self.notes)
-
 
 RIGHT, WRONG = Verdict((), 1, "right"), Verdict((), -1, "wrong")
 """They take turns, so that each prompt with two answers has one of either."""

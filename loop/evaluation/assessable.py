@@ -75,7 +75,7 @@ def require_matchable(config: RunConfig, prompts: Iterable[Prompt]) -> None:
     if (source := next(foreign, None)) is not None:
         raise ConfigError(
             f"facts.judge={SENTENCE_MATCH} compares sentences with the tiny world's abstracts, and "
-            f"there are facts of {source!r}: set facts.judge to critic, nli or none"
+            f"there are facts of {source!r}: set facts.judge to critic or none"
         )
 
 

@@ -13,7 +13,7 @@ from ...configs.schema import ConfigError, EngineConfig, RunConfig
 from ...policies.trainers.job import Method
 from ..run.completers import completers_of, grades
 from ..run.judge_panel import Panels
-from ..run.models import CRITIC, GRADING, NLI, QUALITY, REWARD, SCORING_JUDGE, place_of
+from ..run.models import CRITIC, GRADING, QUALITY, REWARD, SCORING_JUDGE, place_of
 from ..run.observed import NOTHING_SEEN, Observed
 from ..stages.critique import CRITIQUE
 from .refusals import judges_itself
@@ -71,7 +71,6 @@ def needed_roles(config: RunConfig, seen: Observed = NOTHING_SEEN) -> tuple[Need
         _policy(config, seen),
         *_critic(config, verbs),
         *_reward(config, verbs),
-        *_nli(config),
         *_annotators(config, verbs),
         *_completers(config),
         *_grader(config, verbs),
@@ -140,27 +139,13 @@ def _critic(config: RunConfig, verbs: Mapping[str, tuple[str, ...]]) -> Iterator
     If the verifier rates, the critic judges only facts.
     """
     critic = _judge(config, CRITIC, (*verbs.get(CRITIC, ()), EVALUATE))
-    facts = config.facts.judge
     if config.critic.kind == "verifier":
-        wanted = facts == "nli" or (facts == "critic" and critic.named)
+        wanted = config.facts.judge == "critic" and critic.named
         critic = replace(critic, needed_by=(EVALUATE,))
     else:
-        asked = CRITIC in verbs or config.critic.kind == "both" or facts == "nli"
-        wanted = asked or critic.named
+        wanted = CRITIC in verbs or config.critic.kind == "both" or critic.named
     if wanted:
         yield critic
-
-
-def _nli(config: RunConfig) -> Iterator[NeededRole]:
-    """Give the model that compares statements with references, if one is configured."""
-    if config.facts.judge == "nli":
-        yield NeededRole(
-            name=NLI,
-            model=config.facts.nli.model or NO_MODEL,
-            engine=None,
-            option="--set facts.nli.model=FOLDER",
-            needed_by=(EVALUATE,),
-        )
 
 
 def _reward(config: RunConfig, verbs: Mapping[str, tuple[str, ...]]) -> Iterator[NeededRole]:

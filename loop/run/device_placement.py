@@ -64,12 +64,6 @@ class DevicePlacement:
         cluster = (CLUSTER,) if is_crowded(self.config) else ()
         return frozenset((*workers, *cluster))
 
-    def of_nli(self) -> Places:
-        """Return the places of the model of natural language inference."""
-        if not self.config.overlap:
-            return MAIN_THREAD
-        return _local(device_groups("facts.nli", self.config.facts.nli.devices, 1))
-
     def of_training(self, devices: Devices) -> Places:
         """Return the places of a training, which the main thread watches."""
         if not self.config.overlap:

@@ -43,7 +43,7 @@ def fact_judge_of(config: RunConfig, models: Models) -> FactJudge | None:
     Raises:
         ConfigError: if its templates cannot be used.
     """
-    judges = config.facts.judge in ("critic", "nli") and CRITIC in models.judging
+    judges = config.facts.judge == "critic" and CRITIC in models.judging
     return FactJudge.from_config(config.facts) if judges else None
 
 

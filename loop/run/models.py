@@ -23,7 +23,6 @@ from ...configs.schema import ConfigError, EngineConfig, RewardConfig, RunConfig
 from ...policies.engines.canary import CanaryRow, read_canary
 from ...policies.engines.chat_template import require_chat, template_text
 from ...policies.engines.engine import Engine, EngineError, Scorer
-from ...policies.engines.entailment import entailment_label
 from ...policies.workers.hosted_model import HostedModel
 from ...policies.workers.identity import (
     refuse_quantised,
@@ -46,7 +45,6 @@ from .served import (
 )
 
 CRITIC, GRADING, QUALITY, REWARD = "critic", "grading", "prompts.quality", "reward"
-NLI = "facts.nli"
 SCORING_JUDGE = "assessment.judge"
 JUDGES = (SCORING_JUDGE, QUALITY, GRADING, CRITIC)
 """The roles with one model each in a run; of two on one engine, the later one's settings count."""
@@ -81,7 +79,6 @@ class Models:
     judging: Mapping[str, Served] = field(default_factory=dict[str, Served])
     annotators: Mapping[Role, Served] = field(default_factory=dict[Role, Served])
     completers: Mapping[str, Served] = field(default_factory=dict[str, Served])
-    nli_id: str | None = None
     training_bytes: int = 0
     keeps_activations: Collection[str] = ()
     inventory: DeviceInventory = field(default_factory=DeviceInventory.here)
@@ -109,7 +106,7 @@ class Models:
     ) -> "Models":
         """Identify the configured models that the run needs; nothing is loaded yet.
 
-        `asked` are the roles that the run needs, out of `JUDGES`, reward and facts.nli.
+        `asked` are the roles that the run needs, out of `JUDGES` and reward.
         `roles` are the annotators' models, `completers` a pool's models except the policy.
 
         Raises:
@@ -130,7 +127,6 @@ class Models:
                 for model in (config.annotation.model_of(role),)
             },
             completers={model.name: _completer(model) for model in completers},
-            nli_id=_nli_id(_nli_folder(config)) if NLI in asked else None,
             training_bytes=training_bytes,
             keeps_activations=keeps_activations,
         )
@@ -154,8 +150,7 @@ class Models:
         """The parts of policy, critic and reward model that must not change while a run goes on."""
         critic = {CRITIC: self.feedback.params} if CRITIC in self.judging else {}
         reward = {} if self.reward_id is None else {REWARD: self.reward_id}
-        nli = {} if self.nli_id is None else {NLI: self.nli_id}
-        return {"policy": self.initial.params, **critic, **reward, **nli}
+        return {"policy": self.initial.params, **critic, **reward}
 
     @property
     def judges(self) -> tuple[Served, ...]:
@@ -227,17 +222,6 @@ class Models:
                 lambda: open_scorer(wanted, config, log=log, identity=identity),
             )
 
-    def entailment(self) -> Scorer:
-        """Return the model of natural language inference, loaded and awake."""
-        folder, config, log = _nli_folder(self.config), _nli_settings(self.config), "nli.log"
-        with self._lock:
-            return self._loaded.bring(
-                self._allocation(
-                    NLI, config, lambda: self.inventory.scorer(NLI, str(folder), config)
-                ),
-                lambda: open_scorer(folder, config, log=self.logs / log, entails=True),
-            )
-
     def configure(self, config: RunConfig) -> None:
         """Apply live settings of the models, from their next request on."""
         with self._changing:
@@ -259,7 +243,7 @@ class Models:
         for name, model in self._loaded.items():
             if name.startswith(REWARD) and isinstance(model, HostedModel):
                 cast("HostedModel[RewardConfig]", model).configure(config.reward)
-            elif name != NLI and isinstance(model, Engine):
+            elif isinstance(model, Engine):
                 model.configure(settings.get(name, config.policy.engine))
 
     def make_room(self) -> None:
@@ -367,30 +351,6 @@ def _reward_id(config: RunConfig) -> str:
     if not names_function(place):
         require_chat(Path(place), EngineConfig())
     return identity
-
-
-def _nli_folder(config: RunConfig) -> Path:
-    return Path(config.facts.nli.model or NO_MODEL)
-
-
-def _nli_id(folder: Path) -> str:
-    """Return the identity of a model of natural language inference that can label entailment."""
-    identity = scorer_digest(str(folder))
-    entailment_label(folder)
-    return identity
-
-
-def _nli_settings(config: RunConfig) -> RewardConfig:
-    """Return the settings to load the model: like a reward model, on one device."""
-    nli = config.facts.nli
-    return RewardConfig(
-        model=nli.model or NO_MODEL,
-        batch_size=nli.batch_size,
-        max_length=nli.max_length,
-        dtype=nli.dtype,
-        devices=nli.devices,
-        replicas=1,
-    )
 
 
 def _completer(pooled: PoolModel) -> Served:

@@ -1,9 +1,9 @@
 """The statements of answers to prompts of facts, and whether a reference supports each.
 
 The critic lists the atomic statements of each passage. A prompt without a reference, or a candidate
-without an answer, is not sent to the critic; its row has the reason. Then the critic, or a model of
-natural language inference, gives a verdict on each statement. One that repeats an earlier one of
-its answer is judged once; statements beyond `facts.most` are stored without a verdict.
+without an answer, is not sent to the critic; its row has the reason. Then the critic gives a
+verdict on each statement. One that repeats an earlier one of its answer is judged once; statements
+beyond `facts.most` are stored without a verdict.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -23,27 +23,19 @@ from ...critics.facts.passages import passages
 from ...critics.judge import Reading
 from ...critics.status import Status
 from ...critics.verify import FACTS
-from ...policies.engines.engine import ScoreRequest
-from ...stores.journal_reader import Unit
 from ...stores.keys import Json, derive_seed, row_id
-from ...stores.records import SCORED, Breakdown, Candidate, Claim, Message
-from ..run.engine_client import ScorerClient
+from ...stores.records import SCORED, Breakdown, Candidate, Claim
 from ..run.handles import Rows
 from ..run.iteration import Iteration
-from ..run.reporter import UnitStats
-from ..run.request_dispatcher import RequestDispatcher
 from ..run.run import Verb
-from ..run.stage import Stage
 from .judging import (
     JudgedStage,
     JudgeRequest,
     Posed,
-    commit_judgements,
     judge_line,
     judge_params,
 )
 from .retry_unscored import pay_judgements
-from .single_request import SingleRequest
 
 BREAK_UP, JUDGE_CLAIMS = Verb("break_up"), Verb("judge_claims")
 NO_STATEMENTS: Statements = ()
@@ -72,8 +64,6 @@ class JudgedStatement(NamedTuple):
 JudgedStatements = tuple[JudgedStatement, ...]
 StatementsOf = Callable[[int], Sequence[JudgedStatement]]
 """The statements of a chunk, when it is its turn."""
-Inference = SingleRequest[JudgedStatement, ScoreRequest, float]
-"""A statement, and how surely its reference entails it: a margin, above 0 if it does."""
 
 
 def break_up(it: Iteration, answers: Rows[Candidate], judge: FactJudge) -> Rows[Breakdown]:
@@ -94,32 +84,17 @@ def break_up(it: Iteration, answers: Rows[Candidate], judge: FactJudge) -> Rows[
 
 def judge_claims(it: Iteration, broken: Rows[Breakdown], judge: FactJudge) -> Rows[Claim]:
     """Commit the verdict on each statement."""
-    run, label, most = it.run, f"judge_claims:{broken.label}", it.run.config.facts.most
-
-    def statements(chunk: int) -> list[JudgedStatement]:
-        return list(statements_of(it.chunk(broken, chunk), most))
-
-    if run.models.nli_id is None:
-        config = run.config.critic
-        judging = JudgingClaims(
-            run=run,
-            iteration=it.number,
-            line=judge_line(run, run.models.feedback, config),
-            attempts=config.attempts,
-            templates=judge,
-            statements=statements,
-        )
-        planned = pay_judgements(judging, label, it.work(JUDGE_CLAIMS, judging.params, broken))
-    else:
-        how = run.config.facts.nli.model_dump(mode="json", exclude={"model", "devices"})
-        identity: Mapping[str, Json] = {"most": most, "nli": run.models.nli_id, **how}
-        planned = run.run_stage(
-            it.number,
-            label,
-            it.work(JUDGE_CLAIMS, identity, broken),
-            lambda stage: _infer(it, stage, statements, identity),
-            places=run.places.of_nli(),
-        )
+    config, most = it.run.config.critic, it.run.config.facts.most
+    judging = JudgingClaims(
+        run=it.run,
+        iteration=it.number,
+        line=judge_line(it.run, it.run.models.feedback, config),
+        attempts=config.attempts,
+        templates=judge,
+        statements=lambda chunk: list(statements_of(it.chunk(broken, chunk), most)),
+    )
+    work = it.work(JUDGE_CLAIMS, judging.params, broken)
+    planned = pay_judgements(judging, f"judge_claims:{broken.label}", work)
     return Rows(row_type=Claim, stages=(planned,), called=broken.label)
 
 
@@ -221,85 +196,31 @@ class JudgingClaims(JudgedStage[JudgedStatements, StatementSupport, Claim]):
         return Posed(question, name, seed)
 
     def _ids(self, subject: JudgedStatements) -> list[str]:
-        return [_claim_id(statement, self.identity) for statement in subject]
+        return [self._id(statement) for statement in subject]
 
     def _unasked(self, subject: JudgedStatements) -> list[Reading[StatementSupport]] | None:
         beyond = Reading(BEYOND, StatementSupport())
         return [beyond] * len(subject) if subject[0].beyond else None
 
     def _rows(self, asked: JudgeRequest[JudgedStatements, StatementSupport]) -> Iterator[Claim]:
-        by = (self.identity, self.iteration, self.judge.identity)
         for statement, reading in zip(asked.subject, asked.readings, strict=True):
-            yield _claim(statement, reading, by, attempts=asked.attempts, text=asked.text)
+            yield Claim(
+                claim_id=self._id(statement),
+                candidate_id=statement.candidate_id,
+                prompt_id=statement.prompt_id,
+                iteration=self.iteration,
+                judge=self.judge.identity,
+                place=statement.place,
+                statement=statement.text,
+                verdict=reading.value.verdict,
+                reason=reading.value.reason,
+                status=reading.status,
+                attempts=asked.attempts,
+                text=asked.text,
+            )
 
-
-def _infer(
-    it: Iteration, stage: Stage, statements: StatementsOf, identity: Mapping[str, Json]
-) -> None:
-    """Have the model of natural language inference score pairs of reference and statement."""
-    by = (identity, it.number, str(it.run.models.nli_id))
-
-    def asked(statement: JudgedStatement) -> Inference:
-        premise = it.run.prompts[statement.prompt_id].reference or ""
-        messages = (
-            Message(role="user", content=premise),
-            Message(role="assistant", content=statement.text),
-        )
-        request = ScoreRequest(request_id=_claim_id(statement, identity), messages=messages)
-        return SingleRequest(subject=statement, sent=None if statement.beyond else request)
-
-    def commit(unit: Unit, said: Sequence[Inference], cost: UnitStats) -> None:
-        rows = [
-            _claim(one.subject, _inferred_support(one), by, attempts=one.attempts) for one in said
-        ]
-        commit_judgements(stage, unit, Claim, rows, cost)
-
-    RequestDispatcher(
-        run=it.run,
-        line=ScorerClient(scorer=it.run.models.entailment()),
-        work=lambda unit: [asked(statement) for statement in statements(unit.chunk)],
-        commit=commit,
-    ).pay(stage)
-
-
-def _inferred_support(one: Inference) -> Reading[StatementSupport]:
-    """Return the model's verdict; it does not see the prompt, so it calls nothing irrelevant."""
-    if one.subject.beyond:
-        return Reading(BEYOND, StatementSupport())
-    if one.answer is None:
-        return Reading(Status.OVERLONG.value, StatementSupport())
-    verdict = "supported" if one.answer > 0 else "not_supported"
-    return Reading(SCORED, StatementSupport(verdict, f"margin of entailment {one.answer:.3f}"))
-
-
-def _claim_id(statement: JudgedStatement, identity: Mapping[str, Json]) -> str:
-    return row_id("claim", [statement.candidate_id, statement.place, identity])
-
-
-def _claim(
-    statement: JudgedStatement,
-    reading: Reading[StatementSupport],
-    by: tuple[Mapping[str, Json], int, str],
-    *,
-    attempts: int,
-    text: str = "",
-) -> Claim:
-    """Return the row of a statement; `by` is the stage's identity, iteration and judge."""
-    identity, iteration, judge = by
-    return Claim(
-        claim_id=_claim_id(statement, identity),
-        candidate_id=statement.candidate_id,
-        prompt_id=statement.prompt_id,
-        iteration=iteration,
-        judge=judge,
-        place=statement.place,
-        statement=statement.text,
-        verdict=reading.value.verdict,
-        reason=reading.value.reason,
-        status=reading.status,
-        attempts=attempts,
-        text=text,
-    )
+    def _id(self, statement: JudgedStatement) -> str:
+        return row_id("claim", [statement.candidate_id, statement.place, self.identity])
 
 
 def statements_of(broken: Sequence[Breakdown], most: int) -> Iterator[JudgedStatement]:

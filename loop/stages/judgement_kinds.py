@@ -42,8 +42,6 @@ class JudgementKind(NamedTuple):
 _ANSWERED = pl.col("attempts") > 0
 # A verifier repeats its verdict.
 _BY_MODEL = _ANSWERED & (pl.col("critic") != VERIFIER)
-# So does a model of natural language inference, which writes no reply.
-_IN_WORDS = _ANSWERED & (pl.col("text") != "")
 _ALL = pl.lit(value=True)
 _COMPARISONS = JudgementKind(
     "comparisons", Preference, "preference_id", "annotation.attempts", _ALL
@@ -57,7 +55,7 @@ KINDS: Mapping[str, JudgementKind] = {
     "annotate": _COMPARISONS,
     "compare": _COMPARISONS,
     "break_up": JudgementKind("passages", Breakdown, "breakdown_id", "critic.attempts", _ANSWERED),
-    "judge_claims": JudgementKind("statements", Claim, "claim_id", "critic.attempts", _IN_WORDS),
+    "judge_claims": JudgementKind("statements", Claim, "claim_id", "critic.attempts", _ANSWERED),
     REVIEW: JudgementKind("reviews", PromptReview, "prompt_id", "prompts.quality.attempts", _ALL),
 }
 """By the first word of a stage's label, or by the label."""

@@ -96,20 +96,18 @@ def open_scorer(
     *,
     log: Path,
     identity: str | None = None,
-    entails: bool = False,
 ) -> Scorer:
     """Open a reward model, or the user's own function, in processes that print to `log`.
 
-    `identity` is the function's required identity; default: its present one. With `entails` the
-    model decides natural language inference.
+    `identity` is the function's required identity; default: its present one.
 
     Raises:
         ConfigError: for devices or replicas that the machine cannot follow.
         EngineError: when the folder does not hold a model.
     """
-    place, kind = str(model), "entailment" if entails else "reward"
+    place, kind = str(model), "reward"
     function = None
-    if not entails and names_function(place):
+    if names_function(place):
         kind, function = "function", identity or scorer_digest(place)
     else:
         check_folder(Path(model))
@@ -117,8 +115,7 @@ def open_scorer(
     def opening(model: str, config: RewardConfig, _: DeviceGroup) -> Opening:
         return Opening(kind=kind, model=model, config=config, function=function)
 
-    section = "facts.nli" if entails else None
-    placed = partial(placements, section=section, function=function is not None)
+    placed = partial(placements, function=function is not None)
     return _host(opening, place, config, placed, log)
 
 

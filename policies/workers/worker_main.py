@@ -29,7 +29,6 @@ from ..engines.engine import (
     ScoreBatch,
     final_fault,
 )
-from ..engines.entailment import EntailmentScorer
 from ..engines.scorers import OwnScorer, RewardScorer
 from ..engines.scripted_engine import ScriptedEngine
 from ..engines.transformers_engine import TransformersEngine
@@ -56,9 +55,9 @@ UNLOADABLE = (
 """Exceptions of libraries about a setting or a file; some are also about passing conditions."""
 
 LocalEngine = VLLMEngine | TransformersEngine | ScriptedEngine
-Scorer = RewardScorer | EntailmentScorer | OwnScorer
+Scorer = RewardScorer | OwnScorer
 LocalModel = LocalEngine | Scorer
-HeldModel = VLLMEngine | TransformersEngine | RewardScorer | EntailmentScorer
+HeldModel = VLLMEngine | TransformersEngine | RewardScorer
 """Models that can leave their devices."""
 
 
@@ -136,8 +135,6 @@ def load(opening: Opening) -> LocalModel:
                 model = ScriptedEngine(config)
             case "function", _:
                 model = OwnScorer(opening.model, config, opening.function or "")
-            case "entailment", _:
-                model = EntailmentScorer(folder, config)
             case _:
                 model = RewardScorer(folder, config)
     except UNLOADABLE as error:
@@ -153,7 +150,7 @@ def _replies(model: LocalModel, stream: _Stream) -> Generator[Answer | Refusal, 
         yield from (_own_scores(model, stream.number, batch) for batch in stream.feed)
         return
     results: Iterator[Any]
-    if isinstance(model, RewardScorer | EntailmentScorer):
+    if isinstance(model, RewardScorer):
         results = model.score(stream.feed)
     elif stream.task == MEASURE.task:
         results = (_measure(model, batch) for batch in stream.feed)

@@ -21,7 +21,7 @@ from lpfloop.loop.data.prompts import tiny_prompts
 from lpfloop.loop.run.engine_client import engine_sampling
 from lpfloop.loop.run.model_pool import OwnSampling, PoolModel, load_pool
 from lpfloop.loop.run.models import locate_model
-from lpfloop.loop.stages.model_assignment import Slot, add_principle, principle_of
+from lpfloop.loop.stages.complete import Slot, add_principle, principle_of
 from lpfloop.loop.tiny.human import score
 from lpfloop.policies.engines.engine import Batch, Engine, Request
 from lpfloop.policies.workers.open import open_engine

@@ -3,17 +3,24 @@
 A task with a fixed aspect is judged on it (Table 9), with the reference if the prompt has one; any
 other task on the three aspects that the model itself selects (Table 8). The shipped templates
 `paper` reword these prompts, and the prompt for reflection (Table 10).
+
+The aspects have three-level rubrics (Table 7), from a YAML file (`configs.pools`) that lists
+`aspects`, each with a `name`, `criteria` and `levels` (-1, 0 and 1). A file that extends a shipped
+one may state some of the levels of an aspect.
 """
 
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Self
+from typing import Annotated, Self
 
+from pydantic import Field, StringConstraints
+
+from ..configs.pools import Pools
 from ..configs.schema import ConfigError, CriticConfig
+from ..configs.section import Section
 from ..stores.keys import Json, digest
 from ..stores.records import Message, Prompt
-from .aspects import Aspect, load_aspects, render_aspects
 from .guard import BARE, GuardKey
 from .judge import Question, build_question, user_message
 from .rating_dictionary import AspectRatings, RatedAspects
@@ -33,6 +40,37 @@ CRITIQUE_TEMPLATES = TemplateSets(
     },
     fallback="paper",
 )
+
+
+RUBRICS = Pools(
+    folder=Path(__file__).parent / "rubrics", item="aspect", nested=frozenset({"levels"})
+)
+
+Words = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1)]
+Name = Annotated[Words, Field(pattern=r"^[^{}\[\]\"'\\`:\n\r]*$")]
+"""A name is a key of the dictionary in the critic's reply, and a heading there."""
+
+
+class Levels(Section):
+    """The descriptions of -1 (failure), 0 (moderate) and 1 (success)."""
+
+    failure: Words = Field(alias="-1")
+    moderate: Words = Field(alias="0")
+    success: Words = Field(alias="1")
+
+
+class Aspect(Section):
+    """One aspect: the question and the meaning of each rating."""
+
+    name: Name
+    criteria: Words
+    levels: Levels
+
+    @property
+    def texts(self) -> tuple[str, str, str, str, str]:
+        """Its name and criteria, and the levels from the worst to the best."""
+        levels = self.levels
+        return (self.name, self.criteria, levels.failure, levels.moderate, levels.success)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -114,3 +152,23 @@ class FeedbackCritic:
         """Return the request to refine `answer` by its critique (Section 3.2)."""
         values = {"instruction": prompt.instruction, "answer": answer, "feedback": feedback_text}
         return user_message(render(self.templates["reflection"], values))
+
+
+def load_aspects(name_or_path: str) -> tuple[Aspect, ...]:
+    """Read a shipped aspects file by its name, or a YAML file by its path.
+
+    Raises:
+        ConfigError: if the file is missing or is not a list of whole aspects; names file and field.
+    """
+    return tuple(RUBRICS.read(RUBRICS.place(name_or_path), Aspect))
+
+
+def render_aspects(aspects: tuple[Aspect, ...]) -> str:
+    """Write aspects as templates show them: name, criteria, scoring; several are numbered."""
+    return "\n\n".join(
+        f"{f'{number}. ' if len(aspects) > 1 else ''}Skill: {name}\n"
+        f"Criteria: {criteria}\n"
+        f'Scoring: "-1": {failure} "0": {moderate} "1": {success}'
+        for number, aspect in enumerate(aspects, start=1)
+        for name, criteria, failure, moderate, success in (aspect.texts,)
+    )

@@ -13,8 +13,7 @@ from dataclasses import dataclass, replace
 
 from .math_denials import strip_signs, without_denied
 from .math_marks import DENIED, Boxed, boxed_answers, correction, lower, marks
-from .math_quantities import IN_WORDS
-from .math_text import as_western, improper
+from .math_text import IN_WORDS, as_western, improper
 
 LAST_CHARACTERS = 4000
 """How much of an answer's end is searched when nothing marks its final answer."""

@@ -8,7 +8,7 @@ import re
 from dataclasses import dataclass
 
 from .math_marks import DENIED, lower
-from .math_quantities import QUANTITY, UNIT
+from .math_text import QUANTITY, UNIT
 
 READ = 6000
 """How many characters before a text's end are searched for denials."""

@@ -13,7 +13,7 @@ import string
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from .math_quantities import QUANTITY
+from .math_text import QUANTITY
 
 ASCII_LOWER = str.maketrans(string.ascii_uppercase, string.ascii_lowercase)
 MARKED_WITHIN = 100_000

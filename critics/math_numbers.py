@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from decimal import Decimal
 
 from .math_answers import Final, has_word
-from .math_quantities import SCALES, SPELLED
+from .math_text import SCALES, SPELLED
 
 NUMBER = re.compile(
     r"-?(?:[1-9][0-9]{0,2}(?:,[0-9]{3})+(?:\.[0-9]+)?"

@@ -12,7 +12,7 @@ from dataclasses import replace
 from .math_answers import Final, announced_answer, is_list, is_wordy
 from .math_marks import lower
 from .math_numbers import plain_value, quick_equal
-from .math_quantities import QUANTITY, UNIT
+from .math_text import QUANTITY, UNIT
 
 TAIL = 400
 """How many characters before the end of an answer without a mark are searched."""

@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from ...configs.section import ConfigError
-from ...critics.aspects import Aspect, load_aspects
+from ...critics.feedback import Aspect, load_aspects
 from ...stores.annotation_ledger import AnnotationLedger, LedgerEntry
 from ...stores.frames import frame_rows
 from ...stores.keys import Json, canonical_json, derive_seed

@@ -11,7 +11,7 @@ import yaml
 
 from .... import __version__
 from ....configs.schema import ConfigError
-from ....critics.aspects import load_aspects
+from ....critics.feedback import load_aspects
 from ....stores.digest import run_digest
 from ....stores.lake import RunReader
 

@@ -3,7 +3,7 @@ from pathlib import Path
 import pytest
 
 from lpfloop.configs.schema import ConfigError
-from lpfloop.critics.aspects import load_aspects
+from lpfloop.critics.feedback import load_aspects
 
 
 def written(folder: Path, text: str) -> str:

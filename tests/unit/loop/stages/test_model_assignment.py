@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from lpfloop.configs.schema import ConfigError
 from lpfloop.loop.data.principles import Principle, load_mix
 from lpfloop.loop.run.model_pool import PoolModel, load_pool
-from lpfloop.loop.stages.model_assignment import add_principle, principle_of, slots
+from lpfloop.loop.stages.complete import add_principle, principle_of, slots
 from lpfloop.stores.records import Message, Prompt
 
 CHI_SQUARE_LIMIT = {1: 10.8, 2: 13.8, 3: 16.3, 4: 18.5}

@@ -1,4 +1,4 @@
-"""JSON objects that begin a line in a judge's reply, as they are written."""
+"""The JSON objects of a judge's reply, as they are written."""
 
 import json
 from collections.abc import Iterator
@@ -6,8 +6,8 @@ from typing import NamedTuple, cast
 
 LEADING = " \t\r,`*[-"
 """Characters allowed before an object on its line."""
-MOST_OBJECTS = 40
-"""The limit of objects that are searched, so that reading takes linear time."""
+MOST_BROKEN = 40
+"""The limit of objects that cannot be read, so that reading takes linear time."""
 
 
 class JsonObject(NamedTuple):
@@ -28,21 +28,22 @@ def decode_object(text: str, start: int) -> tuple[dict[str, object], int] | None
 
 
 def json_objects(text: str) -> Iterator[JsonObject]:
-    """Give the objects that begin a line; one inside a sentence is a quotation."""
-    at = 0
-    for _ in range(MOST_OBJECTS):
-        start = text.find("{", at)
-        if start < 0:
-            return
-        line = text.rfind("\n", 0, start) + 1
-        found = None if text[line:start].strip(LEADING) else decode_object(text, start)
+    """Give the objects that begin a line, or follow another; one inside a sentence is a quotation.
+
+    An object that cannot be read ends with its line: it may quote others on the next ones.
+    """
+    at, line, broken = 0, 0, 0
+    while (start := text.find("{", at)) >= 0 and broken < MOST_BROKEN:
+        line = max(line, text.rfind("\n", at, start) + 1)
+        opens = not text[line:start].strip(LEADING)
+        found = decode_object(text, start) if opens else None
         if found is not None:
-            at = found[1]
+            at = line = found[1]
             yield JsonObject(found[0], start, at)
             continue
-        ends = text.find("\n", start)
-        at = len(text) if ends < 0 else ends
-        if not text[line:start].strip(LEADING):
+        at = line = text.find("\n", start) + 1 or len(text)
+        if opens:
+            broken += 1
             yield JsonObject(None, start, at)
 
 

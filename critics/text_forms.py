@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from typing import Literal, cast, get_args
 
 from ..stores.records import Preferred
-from .json_objects import LEADING, decode_object
+from .json_objects import json_objects
 from .quoting import Stated
 from .status import Status
 
@@ -27,8 +27,6 @@ WORDS: dict[ReplyForm, dict[Preferred, str]] = {
 
 MOST_PAIRS = 20
 """Pairs that one prompt may hold (Appendix C.1: up to 20 do as well as 5)."""
-MOST_BROKEN = 2 * MOST_PAIRS
-"""The limit of broken objects that are searched, so that reading takes linear time."""
 MOST_DIGITS = 4
 LINE = re.compile(r"[\s>*#-]*(?:pair\s*)?(\d{1,4})[*\s]*[:.)][*\s]*(.*)", re.IGNORECASE)
 CHOICE = re.compile(r"(?:(?:output|answer|response)\s*)?\(?([\w-]+)\)?", re.IGNORECASE)
@@ -127,28 +125,13 @@ def _read_ranking(best: str, mark: str, other: str) -> Preferred | Status:
 
 
 def _objects(text: str, *, several: bool) -> Iterator[Statement]:
-    """Give the statements that are JSON objects which begin a line, or follow another.
-
-    An object inside a sentence is a quotation. One that cannot be read counts against its pair: it
-    may have quoted others.
-    """
-    at, line, broken = 0, 0, 0
-    while (start := text.find("{", at)) >= 0 and broken < MOST_BROKEN:
-        line = max(line, text.rfind("\n", at, start) + 1)
-        opens = not text[line:start].strip(LEADING)
-        found = decode_object(text, start) if opens else None
-        if found is not None:
-            value, at = found
-            line = at
+    """Give the statements of JSON objects; one that cannot be read counts against its pair."""
+    for value, start, end in json_objects(text):
+        if value is not None:
             for entry in _entries(value):
-                yield replace(_read_entry(entry, several=several), start=start, end=at)
-            continue
-        if opens and text[start + 1 :].lstrip()[:1] in ("'", '"'):
-            broken += 1
+                yield replace(_read_entry(entry, several=several), start=start, end=end)
+        elif text[start + 1 :].lstrip()[:1] in ("'", '"'):
             yield from _broken(text, start, several=several)
-        at = line = text.find("\n", start) + 1
-        if not at:
-            return
 
 
 def _entries(value: dict[str, object]) -> Iterator[dict[str, object]]:

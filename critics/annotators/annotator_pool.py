@@ -42,12 +42,6 @@ Language = Literal["en", "zh"]
 """The language of the instructions for the reply: English or Chinese."""
 Persona = Literal["long", "short"]
 PAIR, NUMBER = frozenset({"instruction", "first", "second"}), frozenset({"number"})
-TIES: dict[ReplyForm, str] = {
-    "token": " If neither is better, write tie in place of the number.",
-    "json": " If neither is better, write tie in place of the number.",
-    "ranking": " If neither is better, write 1 = 2 in place of the list.",
-}
-"""The text that offers a tie in English, in each form of reply."""
 FEW_TOKENS = 5
 """An annotator that may write fewer tokens writes only the verdict."""
 PAIR_TEMPLATES = TemplateSets(
@@ -255,10 +249,9 @@ def form_text(form: ReplyForm, *, several: bool, language: Language = "en") -> s
     return load_template(_language_folder("forms", language) / _form_file(form, several=several))
 
 
+@lru_cache
 def tie_text(form: ReplyForm, language: Language) -> str:
     """Return the text that offers a tie."""
-    if language == "en":
-        return TIES[form]
     return load_template(_language_folder("forms", language) / f"{form}_tie.txt")
 
 

@@ -378,8 +378,7 @@ def judge_check(
     from pathlib import Path
 
     from .loop.evaluation.judge_check import Settings
-    from .loop.evaluation.judge_plots import plot_check
-    from .loop.evaluation.judge_report import document, judge_report
+    from .loop.evaluation.judge_report import document, judge_report, plot_report
     from .loop.evaluation.judgment_sources import JudgmentReading
     from .loop.evaluation.plots import check_plot
     from .loop.lake.imports.import_formats import named_layout
@@ -395,7 +394,7 @@ def judge_check(
         kappas=kappas,
     )
     if plot is not None:
-        plot_check(Path(plot), report.overall, report.twos or (), force=force)
+        plot_report(Path(plot), report, force=force)
     return document(report)
 
 

@@ -55,8 +55,7 @@ def judge_check(
     Also their bias, variance, preferences and consistency.
     """
     from ..evaluation.judge_check import Settings
-    from ..evaluation.judge_plots import plot_check
-    from ..evaluation.judge_report import document, judge_report, print_report
+    from ..evaluation.judge_report import document, judge_report, plot_report, print_report
     from ..evaluation.judgment_sources import JudgmentReading
     from ..evaluation.plots import check_plot
     from ..lake.imports.import_formats import named_layout
@@ -73,7 +72,7 @@ def judge_check(
             kappas=kappas,
         )
         if plot is not None:
-            plot_check(plot, report.overall, report.twos or (), force=force)
+            plot_report(plot, report, force=force)
         if as_json:
             print_json(document(report))
         else:

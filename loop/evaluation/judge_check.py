@@ -5,13 +5,13 @@ people and with a second judge, bias and variance, preferences, consistency, and
 intervals are over instructions.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from itertools import product
 
 import numpy as np
 from numpy.typing import NDArray
 
+from ...configs.likely_names import list_names
 from ..data.files import InputError
 from ..lake.statistics.clustered_estimates import (
     Estimate,
@@ -27,9 +27,37 @@ from .kappas import cohen, fleiss
 
 PEOPLE, JUDGE, POOL = "people", "judge", "pool"
 ALL = "all"
+MEASURES: Mapping[str, str] = {
+    # With people: their majority, without ties, the majority of the others in place of each person,
+    # and one other person.
+    "agreement": "agree",
+    "decided": "no ties",
+    "held_out": "held out",
+    "person": "a person",
+    # Beyond chance: with people's majority, and among its own verdicts on a pair.
+    "cohen": "kappa",
+    "fleiss": "Fleiss",
+    "second": "second",
+    "second_cohen": "second kappa",
+    # A model's results, on pairs that people judged if there are any.
+    "win": "wins",
+    "tie": "ties",
+    "lose": "loses",
+    # Error between the majorities of its verdicts and of people's, and of a held-out verdict
+    # against the majority of its others on the same pair.
+    "bias": "bias",
+    "variance": "variance",
+    # Preference for the longer output, for a list, and for the output that was shown first.
+    "longer": "longer",
+    "lists": "lists",
+    "first_shown": "shown first",
+    # The same verdict in both orders, and twice on the same question.
+    "both_orders": "both orders",
+    "repeats": "repeats",
+}
+"""The measures of an annotator, with their headings."""
+KAPPAS = frozenset({"cohen", "fleiss", "second_cohen"})
 AS_GIVEN, SWAPPED = ORDERS["as_given"], ORDERS["swapped"]
-NAMED = 10
-"""The most names that an error message lists."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,9 +74,11 @@ class Settings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Checked:
-    """An annotator's measures on one task type, or on all pairs; None without data.
+    """An annotator's measures on one task type, or on all pairs.
 
-    Measures are shares from 0 to 1, or kappas.
+    `measures` are those of `MEASURES` that have data: shares from 0 to 1, or kappas. `lost` are the
+    unread replies on pairs that people judged. `price` is the mean cost of a verdict, in the
+    currency of its source, if known.
     """
 
     task: str
@@ -56,47 +86,23 @@ class Checked:
     kind: str
     verdicts: int
     unread: int
-    unread_share: float
-    price: float | None = None
-    """The mean cost of a verdict, in the currency of its source, if known."""
-    agreement: Estimate | None = None
-    """With the majority of people."""
-    worst: float | None = None
-    """The same if all unread replies on pairs that people judged were wrong; None without any."""
-    best: float | None = None
-    """The same if all of them were right."""
-    decided: Estimate | None = None
-    """The same, ties left out on both sides."""
-    held_out: Estimate | None = None
-    """With the majority of the other people, replacing each person in turn."""
-    person: Estimate | None = None
-    """With one other person."""
-    cohen: Estimate | None = None
-    """Cohen's kappa with the majority of people."""
-    fleiss: Estimate | None = None
-    """Fleiss' kappa among its own verdicts on the same pair."""
-    second: Estimate | None = None
-    """With the second judge."""
-    second_cohen: Estimate | None = None
-    """Cohen's kappa with the second judge."""
-    win: Estimate | None = None
-    """How often a model's output wins, on pairs that people judged if there are any."""
-    tie: Estimate | None = None
-    lose: Estimate | None = None
-    bias: Estimate | None = None
-    """Error between the majorities of its verdicts and of people's; None for people."""
-    variance: Estimate | None = None
-    """Error of a held-out verdict against the majority of its others on the same pair."""
-    longer: Estimate | None = None
-    """Preference for the longer output."""
-    lists: Estimate | None = None
-    """Preference for the output with a list, if the other one lacks it."""
-    first_shown: Estimate | None = None
-    """Preference for the output that was shown first."""
-    both_orders: Estimate | None = None
-    """How often the verdicts in the two orders are the same."""
-    repeats: Estimate | None = None
-    """How often two verdicts on the same question are the same."""
+    lost: int
+    price: float | None
+    measures: Mapping[str, Estimate]
+
+    @property
+    def unread_share(self) -> float:
+        """The share of its replies that could not be read."""
+        return self.unread / (self.unread + self.verdicts) if self.unread else 0.0
+
+    @property
+    def if_read(self) -> tuple[float, float] | None:
+        """The agreement if all lost replies were wrong, and if all were right; None without any."""
+        agreement = self.measures.get("agreement")
+        if not self.lost or agreement is None:
+            return None
+        right, whole = agreement.value * agreement.n, agreement.n + self.lost
+        return right / whole, (right + self.lost) / whole
 
 
 def check(judgments: Judgments, settings: Settings) -> list[Checked]:
@@ -111,38 +117,25 @@ def check(judgments: Judgments, settings: Settings) -> list[Checked]:
         (votes, kind, _measures(votes, kind, judgments, settings.panel, second, sign))
         for votes, kind in _annotators(judgments)
     ]
-    checked = list[Checked]()
-    for (task, members), (votes, kind, measures) in product(_tasks(judgments).items(), measured):
-        read, unread = int(votes.counts[members].sum()), int(votes.missing[members].sum())
-        found = {
-            name: estimate(each.within(members), judgments.instructions)
-            for name, each in measures.items()
-        }
-        asked = members & judgments.people.counts.any(axis=(1, 2))
-        worst, best = _bounds(found.get("agreement"), int(votes.missing[asked].sum()))
-        checked.append(
-            Checked(
-                task=task,
-                name=votes.name,
-                kind=kind,
-                verdicts=read,
-                unread=unread,
-                unread_share=unread / (unread + read) if unread else 0.0,
-                price=votes.price,
-                worst=worst,
-                best=best,
-                **found,
-            )
+    by_people = judgments.people.counts.any(axis=(1, 2))
+    return [
+        Checked(
+            task=task,
+            name=votes.name,
+            kind=kind,
+            verdicts=int(votes.counts[members].sum()),
+            unread=int(votes.missing[members].sum()),
+            lost=int(votes.missing[members & by_people].sum()),
+            price=votes.price,
+            measures={
+                name: found
+                for name, of in measures.items()
+                if (found := estimate(of.within(members), judgments.instructions)) is not None
+            },
         )
-    return checked
-
-
-def _bounds(agreement: Estimate | None, lost: int) -> tuple[float | None, float | None]:
-    """Return an agreement if all lost replies were wrong, and right; None if nothing is lost."""
-    if not lost or agreement is None:
-        return None, None
-    right, whole = agreement.value * agreement.n, agreement.n + lost
-    return right / whole, (right + lost) / whole
+        for task, members in _tasks(judgments).items()
+        for votes, kind, measures in measured
+    ]
 
 
 def _tasks(judgments: Judgments) -> Mapping[str, NDArray[np.bool_]]:
@@ -171,7 +164,7 @@ def _measures(
     second: Votes | None,
     sign: Numbers | None,
 ) -> dict[str, OfSums]:
-    """Return an annotator's measures, by field of `Checked`."""
+    """Return an annotator's measures, by name."""
     labels, people = votes.labels, judgments.people.labels
     own = statistics.held_out_agreement(labels, panel)
     found = {
@@ -242,7 +235,7 @@ def _second(judgments: Judgments, name: str | None) -> Votes | None:
         if votes.name == name:
             return votes
     known = [votes.name for votes in judgments.judges]
-    raise InputError(f"--second {name}: no such judge; the judges are {_list_names(known)}")
+    raise InputError(f"--second {name}: no such judge; the judges are {list_names(known)}")
 
 
 def _sign(judgments: Judgments, model: str | None) -> Numbers | None:
@@ -253,11 +246,6 @@ def _sign(judgments: Judgments, model: str | None) -> Numbers | None:
     if not sides.any():
         known = sorted({name for pair in judgments.models for name in pair if name is not None})
         raise InputError(
-            f"--model {model}: no output is of this model; the models are {_list_names(known)}"
+            f"--model {model}: no output is of this model; the models are {list_names(known)}"
         )
     return sides[:, 1] - sides[:, 0]
-
-
-def _list_names(names: Sequence[str]) -> str:
-    more = f" and {len(names) - NAMED} more" if len(names) > NAMED else ""
-    return (", ".join(names[:NAMED]) or "none") + more

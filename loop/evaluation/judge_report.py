@@ -1,56 +1,53 @@
-"""The report of a judge check: the check itself, its tables, and a JSON document."""
+"""The report of a judge check: its tables, a JSON document, and plots.
 
-from collections.abc import Iterable, Mapping, Sequence
+The plots are like AlpacaFarm's Figures 4, 7, 8 and 9.
+"""
+
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from rich import box
 from rich.console import Console
-from rich.markup import escape
-from rich.table import Table
 
 from ...stores.keys import Json
 from ..data.files import InputError
 from ..data.sanitize import one_line
+from ..data.text_wrap import tell
 from ..lake.statistics.clustered_estimates import Estimate
-from .judge_check import ALL, Checked, Settings, check
+from .figure_tables import print_figures
+from .judge_check import ALL, JUDGE, KAPPAS, MEASURES, PEOPLE, Checked, Settings, check
 from .judgment_sources import JudgmentReading, judgments_of
 from .judgments import Judgments, collect
 from .kappas import SHARED_PAIRS, AnnotatorKappa, annotator_kappas
+from .plots import Intervals, Lines, Matrix, Panel, PlottedValue, Series, write_plot
 
 NAME = 40
-TABLES = (
-    {"agreement": "agree", "decided": "no ties", "held_out": "held out"},
-    {"person": "a person", "cohen": "kappa", "fleiss": "Fleiss"},
-    {"second": "second", "second_cohen": "kappa"},
-    {"win": "wins", "tie": "ties", "lose": "loses"},
-    {"bias": "bias", "variance": "variance"},
-    {"longer": "longer", "lists": "lists", "first_shown": "shown first"},
-    {"both_orders": "both orders", "repeats": "repeats"},
-)
-"""The measures of each table with their headings: few enough for a narrow terminal."""
-BOUNDS = "agree if read"
-"""The heading of the agreement if all unread replies were wrong, and if all were right."""
-KAPPAS = frozenset({"cohen", "fleiss", "second_cohen"})
 MOST_TWOS = 30
 """The most pairs of annotators that the table has."""
+PANELS = {
+    "held_out": "Agreement with the majority of the other people",
+    "agreement": "Agreement with the majority of people",
+    "longer": "Prefers the longer output",
+    "lists": "Prefers the output with a list",
+    "first_shown": "Prefers the output shown first",
+    "both_orders": "Same verdict in both orders",
+}
+EVEN = ("longer", "lists", "first_shown")
+"""Measures for which one half means no bias."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JudgeReport:
-    """The complete results of a check; `twos` is None if it was not requested."""
+    """The complete results of a check.
+
+    `by` is the field that names the task types; `twos` is None if it was not requested.
+    """
 
     judgments: Judgments
     settings: Settings
     checked: Sequence[Checked]
     by: str | None = None
-    """The field that names the task types."""
     twos: Sequence[AnnotatorKappa] | None = None
-
-    @property
-    def overall(self) -> list[Checked]:
-        """The measures on all pairs."""
-        return [each for each in self.checked if each.task == ALL]
 
 
 def judge_report(
@@ -87,7 +84,7 @@ def document(report: JudgeReport) -> Json:
         "pairs": len(judgments.instructions),
         "instructions": int(judgments.instructions.max()) + 1,
         "settings": asdict(report.settings),
-        "annotators": [asdict(each) for each in report.checked],
+        "annotators": [_annotator(each) for each in report.checked],
     }
     if report.by is not None:
         found["by"] = {"field": report.by, "pairs_without": judgments.tasks.count(None)}
@@ -96,104 +93,88 @@ def document(report: JudgeReport) -> Json:
     return found
 
 
+def _annotator(each: Checked) -> Json:
+    worst, best = each.if_read or (None, None)
+    measures = {name: each.measures.get(name) for name in MEASURES}
+    return {
+        "task": each.task,
+        "name": each.name,
+        "kind": each.kind,
+        "verdicts": each.verdicts,
+        "unread": each.unread,
+        "unread_share": each.unread_share,
+        "price": each.price,
+        "worst": worst,
+        "best": best,
+        **{name: None if of is None else asdict(of) for name, of in measures.items()},
+    }
+
+
 def print_report(report: JudgeReport) -> None:
     """Print how many pairs there are, and the measures in percent with their intervals."""
-    judgments, checked = report.judgments, report.checked
+    console, judgments, checked = Console(), report.judgments, report.checked
     pairs, instructions = len(judgments.instructions), int(judgments.instructions.max()) + 1
-    _say(f"{pairs:,} pairs, {instructions:,} instructions")
-    _say("percent, and kappas from -1 to 1 [95 % interval, by instruction]")
-    for number, columns in enumerate(TABLES):
-        there = {
-            name: heading
-            for name, heading in columns.items()
-            if any(getattr(each, name) for each in checked)
-        }
-        if there or not number:
-            Console().print(_table(report, there, counts=not number))
-    _print_prices(report.overall)
+    tell(console, f"{pairs:,} pairs, {instructions:,} instructions")
+    tell(console, "percent, and kappas from -1 to 1 [95 % interval, by instruction]")
+    names = {"annotator": [_name(each.name) for each in checked]}
+    if report.by is not None:
+        names = {"task": [_name(each.task) for each in checked], **names}
+    figures = {
+        "verdicts": [f"{each.verdicts:,}" for each in checked],
+        "unread": [
+            f"{each.unread:,} ({each.unread_share:.1%})" if each.unread else "" for each in checked
+        ],
+        "agree if read": [
+            "" if (ends := each.if_read) is None else "{:.1f} to {:.1f}".format(*_percents(ends))
+            for each in checked
+        ],
+        "price of 1,000": [
+            "" if each.price is None else f"{1000 * each.price:.2f}" for each in checked
+        ],
+    }
+    figures = {heading: cells for heading, cells in figures.items() if any(cells)}
+    for measure, heading in MEASURES.items():
+        found = [each.measures.get(measure) for each in checked]
+        if any(found):
+            text = kappa_text if measure in KAPPAS else interval_text
+            figures[heading] = list(map(text, found))
+    print_figures(console, names, figures)
     if report.by is not None and (without := judgments.tasks.count(None)):
-        _say(f"{without:,} pairs have no {report.by!r}, or several; they count under {ALL!r} alone")
+        tell(
+            console,
+            f"{without:,} pairs have no {report.by!r}, or several; they count under {ALL!r} alone",
+        )
     if report.twos is not None:
-        _print_twos(report.twos)
+        _print_twos(console, report.twos)
 
 
-def _say(text: str) -> None:
-    Console(soft_wrap=True).print(escape(text), highlight=False)
-
-
-def _table(report: JudgeReport, columns: Mapping[str, str], *, counts: bool) -> Table:
-    names = (*(("task",) if report.by is not None else ()), "annotator")
-    lost = any(each.unread for each in report.checked)
-    numbers = (*(("verdicts",) if counts else ()), *(("unread",) if lost else ()))
-    if counts and any(each.worst is not None for each in report.checked):
-        numbers += (BOUNDS,)
-    table = _table_of(*names, *numbers, *columns.values(), names=len(names))
-    for each in report.checked:
-        figures = [getattr(each, name) for name in columns]
-        if (counts and each.task == ALL) or any(figures):
-            cells = {
-                "task": _name(each.task),
-                "annotator": _name(each.name),
-                "verdicts": f"{each.verdicts:,}",
-                "unread": _unread(each),
-                BOUNDS: _bounds(each),
-            }
-            table.add_row(*(cells[name] for name in (*names, *numbers)), *_cells(columns, figures))
-    return table
-
-
-def _print_prices(overall: Sequence[Checked]) -> None:
-    """Print the cost of verdicts, if known."""
-    priced = [(each, each.price) for each in overall if each.price is not None]
-    if priced:
-        table = _table_of("annotator", "price of 1,000 verdicts")
-        for each, price in priced:
-            table.add_row(_name(each.name), f"{1000 * price:.2f}")
-        Console().print(table)
-
-
-def _print_twos(twos: Sequence[AnnotatorKappa]) -> None:
+def _print_twos(console: Console, twos: Sequence[AnnotatorKappa]) -> None:
     if not twos:
-        _say(f"no two annotators judged {SHARED_PAIRS} pairs in common, as a kappa of two needs")
+        tell(console, f"no two annotators judged {SHARED_PAIRS} pairs in common")
         return
-    table = _table_of("annotator", "annotator", "pairs", "agree", "kappa", names=2)
-    for each in twos[:MOST_TWOS]:
-        found = (interval_text(each.agreement), kappa_text(each.cohen))
-        table.add_row(_name(each.first), _name(each.second), f"{each.pairs:,}", *found)
-    Console().print(table)
+    shown = twos[:MOST_TWOS]
+    print_figures(
+        console,
+        {
+            "annotator": [_name(each.first) for each in shown],
+            "and": [_name(each.second) for each in shown],
+        },
+        {
+            "pairs": [f"{each.pairs:,}" for each in shown],
+            "agree": [interval_text(each.agreement) for each in shown],
+            "kappa": [kappa_text(each.cohen) for each in shown],
+        },
+    )
     if len(twos) > MOST_TWOS:
-        _say(f"and {len(twos) - MOST_TWOS:,} more pairs of annotators: --json has all")
-
-
-def _table_of(*headings: str, names: int = 1) -> Table:
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0))
-    for place, heading in enumerate(headings):
-        if place < names:
-            table.add_column(heading, overflow="fold")
-        else:
-            table.add_column(heading, justify="right", no_wrap=True)
-    return table
+        tell(console, f"and {len(twos) - MOST_TWOS:,} more pairs of annotators: --json has all")
 
 
 def _name(name: str) -> str:
-    return escape(one_line(name, limit=NAME))
+    return one_line(name, limit=NAME)
 
 
-def _unread(each: Checked) -> str:
-    return f"{each.unread:,} ({each.unread_share:.1%})" if each.unread else ""
-
-
-def _bounds(each: Checked) -> str:
-    if each.worst is None or each.best is None:
-        return ""
-    return f"{100 * each.worst:.1f} to {100 * each.best:.1f}"
-
-
-def _cells(columns: Iterable[str], figures: Sequence[Estimate | None]) -> list[str]:
-    return [
-        kappa_text(found) if name in KAPPAS else interval_text(found)
-        for name, found in zip(columns, figures, strict=True)
-    ]
+def _percents(values: Sequence[float]) -> list[float]:
+    return [100 * value for value in values]
 
 
 def interval_text(estimate: Estimate | None) -> str:
@@ -201,9 +182,9 @@ def interval_text(estimate: Estimate | None) -> str:
     if estimate is None:
         return "-"
     if estimate.low is None or estimate.high is None:
-        return f"{estimate.value:.0%}".rstrip("%")
-    return escape(
-        f"{100 * estimate.value:.0f} [{100 * estimate.low:.0f}, {100 * estimate.high:.0f}]"
+        return f"{100 * estimate.value:.0f}"
+    return "{:.0f} [{:.0f}, {:.0f}]".format(
+        *_percents((estimate.value, estimate.low, estimate.high))
     )
 
 
@@ -213,4 +194,103 @@ def kappa_text(estimate: Estimate | None) -> str:
         return "-"
     if estimate.low is None or estimate.high is None:
         return f"{estimate.value:.2f}"
-    return escape(f"{estimate.value:.2f} [{estimate.low:.2f}, {estimate.high:.2f}]")
+    return f"{estimate.value:.2f} [{estimate.low:.2f}, {estimate.high:.2f}]"
+
+
+def plot_report(path: Path, report: JudgeReport, *, force: bool) -> None:
+    """Plot the available measures on all pairs, one panel each.
+
+    Raises:
+        FormError: if this kind of plot is not possible.
+        TargetError: if the file cannot be written, or is there already and not `force`.
+    """
+    checked = [each for each in report.checked if each.task == ALL]
+    scatter = [*_agreement_and_price(checked), *_bias_and_variance(checked)]
+    intervals = [panel for measure in PANELS for panel in _intervals(measure, checked)]
+    write_plot(path, [*scatter, *intervals, *_matrix(report.twos or ())], force=force)
+
+
+def _agreement_and_price(checked: Sequence[Checked]) -> Iterator[Panel]:
+    """Give agreement with people against the price of verdicts, as in Figure 4."""
+    agreed = [
+        (each, each.measures.get("held_out", each.measures.get("agreement"))) for each in checked
+    ]
+    priced = [
+        (1000 * each.price, _plotted(each.name, found))
+        for each, found in agreed
+        if each.price is not None and found is not None
+    ]
+    if priced:
+        points = Series(
+            label="judges",
+            x=[price for price, _ in priced],
+            y=[found.value for _, found in priced],
+            low=[found.low for _, found in priced],
+            high=[found.high for _, found in priced],
+            style="points",
+            names=[found.label for _, found in priced],
+        )
+        yield Lines(
+            series=[points],
+            title="Agreement with people, and its price",
+            x_label="price of 1,000 verdicts",
+            y_label="agreement, percent",
+        )
+
+
+def _bias_and_variance(checked: Sequence[Checked]) -> Iterator[Panel]:
+    """Give bias against variance as in Figure 7; people's bias is 0 by definition."""
+    series = list[Series]()
+    for kind in dict.fromkeys(each.kind for each in checked):
+        own = [each for each in checked if each.kind == kind and "variance" in each.measures]
+        points = [each for each in own if kind == PEOPLE or "bias" in each.measures]
+        if points:
+            bias = [each.measures.get("bias") for each in points]
+            series.append(
+                Series(
+                    label=f"each judge ({len(points)})" if kind == JUDGE else points[0].name,
+                    x=[100 * each.measures["variance"].value for each in points],
+                    y=[0.0 if found is None else 100 * found.value for found in bias],
+                    style="points",
+                )
+            )
+    if series:
+        yield Lines(
+            series=series,
+            title="Bias and variance",
+            x_label="variance, percent",
+            y_label="bias, percent",
+        )
+
+
+def _intervals(measure: str, checked: Sequence[Checked]) -> Iterator[Panel]:
+    found = [
+        _plotted(each.name, each.measures[measure]) for each in checked if measure in each.measures
+    ]
+    if found:
+        level = 50.0 if measure in EVEN else None
+        yield Intervals(estimates=found, title=PANELS[measure], x_label="percent", level=level)
+
+
+def _plotted(name: str, found: Estimate) -> PlottedValue:
+    ends = (found.value if end is None else end for end in (found.low, found.high))
+    value, low, high = _percents((found.value, *ends))
+    return PlottedValue(label=_name(name), value=value, low=low, high=high)
+
+
+def _matrix(twos: Sequence[AnnotatorKappa]) -> Iterator[Panel]:
+    """Give the agreement of every two annotators, as in Figure 8."""
+    agreed = {
+        names: 100 * each.agreement.value
+        for each in twos
+        if each.agreement
+        for names in ((each.first, each.second), (each.second, each.first))
+    }
+    names = sorted({name for name, _ in agreed})
+    if names:
+        yield Matrix(
+            names=names,
+            values=[[agreed.get((row, column)) for column in names] for row in names],
+            title="Agreement of every two annotators",
+            x_label="percent of the pairs that both judged",
+        )

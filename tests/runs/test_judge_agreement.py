@@ -55,14 +55,14 @@ def found(folder, rows=ROWS, *, by=None, **asked):
 
 
 def values(agreement, *names):
-    return [None if (e := getattr(agreement, name)) is None else e.value for name in names]
+    return [None if (e := agreement.measures.get(name)) is None else e.value for name in names]
 
 
 def test_judge_compared_with_people(tmp_path):
     told = found(tmp_path, second="claude")
     gpt, claude = told["all", "gpt"], told["all", "claude"]
     assert values(gpt, "person", "agreement", "second") == [0.5, 0.5, 0.5]
-    assert gpt.person.n == 2
+    assert gpt.measures["person"].n == 2
     assert values(claude, "person", "agreement", "second") == [pytest.approx(2 / 3), 1, None]
     people = told["all", "people"]
     thirds = [pytest.approx(share / 3) for share in (1, 1, 2)]
@@ -88,7 +88,7 @@ def test_wins_on_pairs_people_judged(tmp_path):
         pytest.approx(share / 6) for share in (2, 1, 3)
     ]
     assert values(told["all", "gpt"], "win", "tie", "lose") == [0.5, 0.5, 0]
-    assert told["all", "gpt"].win.n == 2
+    assert told["all", "gpt"].measures["win"].n == 2
     assert values(found(tmp_path, model="old")["all", "gpt"], "win", "tie", "lose") == [0, 0.5, 0.5]
 
 

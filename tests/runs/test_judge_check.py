@@ -71,7 +71,7 @@ def test_run_and_file_of_people(tmp_path):
         alpaca("human:eva", 1, instruction="Again.", input="this"),
     ]
     found = measured(lake, "judged", write(tmp_path / "people.json", said), name="gpt")
-    assert (found.agreement.value, found.agreement.instructions) == (0.5, 2)
+    assert (found.measures["agreement"].value, found.measures["agreement"].instructions) == (0.5, 2)
 
 
 def test_refused_sources(tmp_path, subtests):
@@ -94,11 +94,11 @@ def test_examples_of_verdicts_without_texts(tmp_path):
     said = [("expert_1", "model_b"), ("gpt", "tie (inconsistent)")]
     votes = write(tmp_path / "a.jsonl", [{**vote, "judge": j, "winner": w} for j, w in said])
     found = measured(tmp_path, votes, name="gpt", form=f"{EXAMPLES}/mt_bench.py:votes")
-    assert (found.verdicts, found.agreement.value) == (1, 0)
+    assert (found.verdicts, found.measures["agreement"].value) == (1, 0)
     row = {"subset": "Natural", "idx": 0, "llm": "GPT", "strategy": "CoT", "label": 2}
     judged = write(tmp_path / "b.jsonl", [{**row, "winner_order1": "1", "winner_order2": ""}])
     found = measured(tmp_path, judged, name="GPT CoT", form=f"{EXAMPLES}/llmbar.py:verdicts")
-    assert (found.verdicts, found.unread, found.agreement.value) == (1, 1, 0)
+    assert (found.verdicts, found.unread, found.measures["agreement"].value) == (1, 1, 0)
 
 
 def test_gpt_4_and_people_on_mt_bench(shared_data, tmp_path):
@@ -106,4 +106,4 @@ def test_gpt_4_and_people_on_mt_bench(shared_data, tmp_path):
     files = (shared_data / name for name in names)
     found = measured(tmp_path, *files, name="gpt4_pair", form=f"{EXAMPLES}/mt_bench.py:votes")
     # Zheng et al. 2023: 85 % if neither votes for a tie; this file has half of their votes.
-    assert found.decided.value == pytest.approx(0.85, abs=0.04)
+    assert found.measures["decided"].value == pytest.approx(0.85, abs=0.04)

@@ -67,21 +67,21 @@ def test_verdicts_in_both_orders(tmp_path):
     path = write(tmp_path / "a.jsonl", rows)
     found = measured(tmp_path, path, name="GPT")
     assert (found.verdicts, found.unread) == (7, 1)
-    assert found.agreement.value == pytest.approx(4 / 7)
-    assert found.both_orders.value == pytest.approx(2 / 3)
+    assert found.measures["agreement"].value == pytest.approx(4 / 7)
+    assert found.measures["both_orders"].value == pytest.approx(2 / 3)
     # Shown first: the first output as given, the second one swapped.
-    assert found.first_shown.value == pytest.approx((2 + 3) / 7)
-    assert found.longer.value == pytest.approx(3 / 7)
-    assert found.lists.value == pytest.approx(4 / 7)
+    assert found.measures["first_shown"].value == pytest.approx((2 + 3) / 7)
+    assert found.measures["longer"].value == pytest.approx(3 / 7)
+    assert found.measures["lists"].value == pytest.approx(4 / 7)
     people = measured(tmp_path, path, name="people")
-    assert (people.verdicts, people.lists.value) == (4, 1)
+    assert (people.verdicts, people.measures["lists"].value) == (4, 1)
 
 
 def test_chosen_and_rejected_are_a_label(tmp_path):
     pairs = [{"prompt": "Say it.", "chosen": LIST, "rejected": LONG}]
     judged = [alpaca("gpt", 1, second=LIST)]
     files = write(tmp_path / "a.jsonl", pairs), write(tmp_path / "b.jsonl", judged)
-    assert measured(tmp_path, *files, name="gpt").agreement.value == 0
+    assert measured(tmp_path, *files, name="gpt").measures["agreement"].value == 0
 
 
 def lossy():
@@ -95,8 +95,8 @@ def lossy():
 def test_unread_bounds(tmp_path):
     found = measured(tmp_path, write(tmp_path / "a.json", lossy()), name="gpt")
     assert (found.unread, found.unread_share) == (3, 0.5)
-    assert found.agreement.value == pytest.approx(2 / 3)
+    assert found.measures["agreement"].value == pytest.approx(2 / 3)
     # Two of the five replies on people's pairs were lost, the third on another pair.
-    assert (found.worst, found.best) == (pytest.approx(0.4), pytest.approx(0.8))
+    assert found.if_read == (pytest.approx(0.4), pytest.approx(0.8))
     people = measured(tmp_path, tmp_path / "a.json", name="people")
-    assert (people.unread, people.worst) == (0, None)
+    assert (people.unread, people.if_read) == (0, None)

@@ -1,9 +1,9 @@
 """`lpfloop compare`: runs side by side, in the form of AlpacaFarm's Table 2."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from contextlib import ExitStack, closing
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
@@ -11,11 +11,6 @@ from ...stores.address import DEFAULT_LAKE
 from ..lake.query.forms import Form, FormError
 from .common import AsForm, AsJson, Lake, OneTask, Replace, exit_codes
 from .word_completion import run_names
-
-if TYPE_CHECKING:
-    from rich.table import Table
-
-    from ..evaluation.compare_runs import Result
 
 
 def compare(
@@ -192,42 +187,48 @@ def write_comparison(
 
     from ..data.text_wrap import tell
     from ..evaluation.compare_runs import INITIAL
-    from ..evaluation.compare_tasks import results_by_task
-    from ..evaluation.compared_columns import comparison_remarks, errors_over, lead_levels
-    from ..evaluation.comparison_rows import compared_runs, result_named
-    from ..lake.query.row_output import is_table, write_frame
-    from .compare_tables import print_by_task
-
-    for_people = is_table(form, as_json=as_json)
-    compared = compared_runs(lake, names, together=together, against=against, task=task)
-    if for_people:
-        console = Console()
-        found = compared.found
-        tell(console, f"Held-out prompts (test): mean ± standard error over {errors_over(found)}")
-        for table in _tables(found, together=together, width=console.width):
-            console.print(table)
-        by_task = results_by_task(lake, names, together=together, task=task)
-        alone = sum(result.method == INITIAL for result in found) == 1
-        rival = against or (INITIAL if alone else None)
-        print_by_task(console, by_task, rival)
-        levels = None if rival is None else lead_levels(found, result_named(rival, found))
-        if levels is not None:
-            tell(console, levels)
-        for remark in comparison_remarks(found):
-            tell(console, remark)
-    else:
-        write_frame(compared.frame, form, as_json=as_json)
-
-
-def _tables(found: Sequence["Result"], *, together: bool, width: int) -> "Iterator[Table]":
-    """Return tables that fit the width; the cost is in the last columns."""
-    from ..evaluation.compared_columns import (
-        figure_columns,
+    from ..evaluation.comparison import (
+        compared_runs,
+        comparison_remarks,
+        errors_over,
+        figure_lines,
+        lead_levels,
         result_name,
-        spent_columns,
+        result_named,
+        results_by_part,
+        spent_lines,
     )
-    from .compare_tables import fitted_tables
+    from ..evaluation.figure_tables import print_figures
+    from ..lake.query.row_output import is_table, write_frame
 
-    names = [result_name(result, together=together) for result in found]
-    columns = [*figure_columns(found), *spent_columns(found)]
-    return fitted_tables(names, columns, width)
+    compared = compared_runs(lake, names, together=together, against=against, task=task)
+    if not is_table(form, as_json=as_json):
+        write_frame(compared.frame, form, as_json=as_json)
+        return
+    console, found = Console(), compared.found
+    alone = sum(result.method == INITIAL for result in found) == 1
+    against = against or (INITIAL if alone else None)
+    parts = {"": found}
+    if task is None:
+        parts |= results_by_part(lake, names, together=together)
+    lines = [
+        line
+        for part, of in parts.items()
+        for line in figure_lines(found, of, part=part, against=against)
+    ]
+    lines += spent_lines(found)
+    lead = "" if against is None else f", with the lead over {against}, paired by prompt"
+    over = errors_over(found)
+    tell(console, f"Held-out prompts (test): mean ± standard error over {over}{lead}")
+    print_figures(
+        console,
+        [("figure", [label for label, _ in lines])],
+        [
+            (result_name(result, together=together), [cells[n] for _, cells in lines])
+            for n, result in enumerate(found)
+        ],
+    )
+    rival = None if against is None else result_named(against, found)
+    levels = None if rival is None else lead_levels(found, rival)
+    for remark in (*([] if levels is None else [levels]), *comparison_remarks(found)):
+        tell(console, remark)

@@ -1,20 +1,14 @@
 """The command that checks a critic against verified results and people: `critic-check`."""
 
-from collections.abc import Sequence
 from contextlib import closing
 from enum import StrEnum
-from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from ...stores.address import DEFAULT_LAKE
 from ..lake.query.forms import Form
-from .common import AsForm, AsJson, Lake, exit_codes
-
-if TYPE_CHECKING:
-    from ..evaluation.critic_answers import AnswerDraw
-    from ..evaluation.critic_check import AnswerGroup
+from .common import AnyRun, AsForm, AsJson, Lake, exit_codes
 
 
 class OneSplit(StrEnum):
@@ -26,13 +20,7 @@ class OneSplit(StrEnum):
 
 
 def critic_check(
-    source: Annotated[
-        str | None,
-        typer.Argument(
-            help="A run, or a file of ratings and labels; default: the latest run.",
-            metavar="RUN|FILE",
-        ),
-    ] = None,
+    name: AnyRun = None,
     *,
     by: Annotated[
         str,
@@ -61,12 +49,13 @@ def critic_check(
 
     And whether a reward model does.
     """
-    from ..daemon.check_critic import named_groups
+    from ..daemon.check_critic import named_groups, run_groups
     from ..evaluation.critic_answers import AnswerDraw
     from ..evaluation.critic_check import figures
     from ..evaluation.critic_report import distributions as distributed
     from ..evaluation.critic_report import figures_frame, print_figures
     from ..lake.query.row_output import is_table, write_frame
+    from ..lake.query.runs import open_run
 
     with exit_codes():
         table = is_table(form, as_json=as_json)
@@ -75,7 +64,8 @@ def critic_check(
             split=None if split is None else split.value,
             limit=sample,
         )
-        groups = _groups(source, lake, draw)
+        with closing(open_run(lake, name)) as run:
+            groups = run_groups(run, draw)
         if distributions:
             write_frame(distributed(groups), form, as_json=as_json)
             return
@@ -84,15 +74,3 @@ def critic_check(
             print_figures(found, sample)
         else:
             write_frame(figures_frame(found), form, as_json=as_json)
-
-
-def _groups(source: str | None, lake: Path, draw: "AnswerDraw") -> "Sequence[AnswerGroup]":
-    """Return the judged answers of a file, or of a run."""
-    from ..daemon.check_critic import run_groups
-    from ..evaluation.critic_files import labelled_groups
-    from ..lake.query.runs import open_run
-
-    if source is not None and Path(source).is_file():
-        return labelled_groups(Path(source), draw)
-    with closing(open_run(lake, source)) as run:
-        return run_groups(run, draw)

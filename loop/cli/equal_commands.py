@@ -88,10 +88,10 @@ def show_equal(
         outcomes_of,
     )
     from ..data.text_wrap import tell
+    from ..evaluation.figure_tables import print_texts
     from ..evaluation.method_outcomes import shared_metric
     from ..evaluation.plots import check_plot, write_plot
     from ..evaluation.token_panels import token_panels
-    from .compare_tables import print_texts
     from .tables import print_json
 
     if len(names) > 1:

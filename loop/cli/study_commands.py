@@ -15,9 +15,7 @@ from .run_options import ConfigName, Critic, Policy, PromptsFile
 from .session import stop_signal, turn
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from rich.console import Console
+    from collections.abc import Mapping
 
     from ..daemon.job import Job
     from ..studies.run_study import StudyRequest
@@ -65,6 +63,7 @@ def study(
     """
     from rich.console import Console
 
+    from ..evaluation.figure_tables import print_texts
     from ..studies.run_study import StudyRequest, run_study
     from ..studies.study import load_studies, load_study
     from ..studies.study_pages import PageFacts, check_page, write_index, write_page
@@ -81,7 +80,7 @@ def study(
                 print_json([one.document() for one in studies])
             else:
                 rows = [(s.name, s.hypothesis, s.paper, _arms(s)) for s in studies]
-                _print_rows(Console(), ("study", "hypothesis", "paper", "arms"), rows)
+                print_texts(Console(), ("study", "hypothesis", "paper", "arms"), rows)
             return
         found = load_study(place)
         if output is not None:
@@ -136,6 +135,7 @@ def _print_finding(study: "Study", finding: "StudyFinding", where: str) -> None:
     from rich.console import Console
 
     from ..data.text_wrap import tell
+    from ..evaluation.figure_tables import print_texts
     from ..studies.study_pages import claim_table
 
     console = Console()
@@ -143,7 +143,7 @@ def _print_finding(study: "Study", finding: "StudyFinding", where: str) -> None:
         tell(console, f"built in: {study.built_in}")
     tell(console, study.hypothesis)
     claims = claim_table(finding.claims)
-    _print_rows(console, claims.columns, claims.rows)
+    print_texts(console, claims.columns, claims.rows)
     for note in finding.notes:
         tell(console, note)
     tell(console, f"{study.name}: {finding.verdict}")
@@ -153,19 +153,3 @@ def _print_finding(study: "Study", finding: "StudyFinding", where: str) -> None:
 
 def _arms(study: "Study") -> str:
     return ", ".join(arm.name for arm in study.arms)
-
-
-def _print_rows(
-    console: "Console", titles: "Sequence[str]", rows: "Sequence[Sequence[str]]"
-) -> None:
-    """Print rows of texts, each cell in as many lines as it needs."""
-    from rich import box
-    from rich.markup import escape
-    from rich.table import Table
-
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0))
-    for title in titles:
-        table.add_column(title, overflow="fold")
-    for row in rows:
-        table.add_row(*map(escape, row))
-    console.print(table)

@@ -158,15 +158,13 @@ def results(
     *,
     task: str | None = None,
     eval_set: str | None = None,
-    methods: Mapping[str, str] | None = None,
 ) -> list[Result]:
     """Return the result of each run, after the results of the policies that they began with.
 
     A policy that one run made and others began with is shown once, with the others' measurements of
     it: its reward and its KL to M_0 are to be compared with theirs. Each metric is taken from the
     first run that has it, as a run that trains a reward model lacks rewards. With `task`, only
-    prompts of that task count; with `eval_set`, only prompts of that held-out set. `methods` are
-    the names of methods, by run, for runs whose recipe is not a sufficient name.
+    prompts of that task count; with `eval_set`, only prompts of that held-out set.
 
     Raises:
         NoSuchRunError: if a run does not exist, or is unmeasured.
@@ -184,8 +182,7 @@ def results(
             if result.method == INITIAL:
                 began.setdefault(result.checkpoint, []).append(result)
             else:
-                own = (methods or {}).get(name, result.method)
-                reached.append(replace(result, method=own))
+                reached.append(result)
     made = {r.checkpoint for r in reached if r.benchmark == HELD_OUT and r.iteration > 0}
     return [
         *(_by_first_metric(of[0], of) for identity, of in began.items() if identity not in made),

@@ -169,7 +169,7 @@ def _against_verifier(
     judged = _add_ratings(run, labelled, against=VERIFIER)
     overall = judged.filter(OVERALL)
     yield AnswerGroup(against=VERIFIER, names={}, there=answers.height, frame=overall)
-    yield from split_up(judged.filter(GROUPWISE), draw, VERIFIER, answers)
+    yield from _split_up(judged.filter(GROUPWISE), draw, VERIFIER, answers)
 
 
 def _against_given(
@@ -187,7 +187,7 @@ def _against_given(
     if labelled.is_empty():
         return
     judged = _add_ratings(run, labelled, against=against)
-    yield from answer_groups(judged, draw, against, labelled)
+    yield from _groups(judged, draw, against, labelled)
 
 
 def _against_preferences(
@@ -198,7 +198,7 @@ def _against_preferences(
     if pairs.is_empty():
         return
     own = tuple(name for name in draw.by if name not in OF_CRITIQUE)
-    yield from answer_groups(pairs, replace(draw, by=own), PREFERENCES, pairs)
+    yield from _groups(pairs, replace(draw, by=own), PREFERENCES, pairs)
 
 
 def _preferred_pairs(run: RunReader, answers: pl.DataFrame) -> pl.DataFrame:
@@ -335,15 +335,15 @@ def _ratings(run: RunReader, answers: pl.DataFrame, *, by: str | None = None) ->
     )
 
 
-def answer_groups(
+def _groups(
     judged: pl.DataFrame, draw: AnswerDraw, against: str, answers: pl.DataFrame
 ) -> Iterator[AnswerGroup]:
     """Yield all judged answers, then group by group."""
     yield AnswerGroup(against=against, names={}, there=answers.height, frame=judged)
-    yield from split_up(judged, draw, against, answers)
+    yield from _split_up(judged, draw, against, answers)
 
 
-def split_up(
+def _split_up(
     judged: pl.DataFrame, draw: AnswerDraw, against: str, answers: pl.DataFrame
 ) -> Iterator[AnswerGroup]:
     """Yield judged answers group by group; `answers` are those that they were drawn from."""

@@ -8,7 +8,6 @@ Intervals are over prompts, or over clusters if prompts have them.
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import polars as pl
@@ -27,6 +26,18 @@ from ..lake.statistics.roc_area import area_estimate
 ALL = "all"
 VERIFIER, PEOPLE, LABEL, PREFERENCES = "verifier", "people", "label", "preferences"
 """The source of labels: right or wrong, or the better of two; a label is the data set's."""
+ESTIMATES: Mapping[str, str] = {
+    # The shares that the critic passes, and that are right.
+    "approval": "passed",
+    "right": "right",
+    # Of passed answers that are right, of right ones that pass, of wrong ones that do not pass.
+    "precision": "precision",
+    "recall": "recall",
+    "specificity": "specificity",
+    "auroc": "AUROC",
+    "reward_auroc": "reward AUROC",
+}
+"""The estimates of a critic, with their headings."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,13 +63,11 @@ class AnswerGroup:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CriticFigures:
-    """The quality of a critic and a reward model on one group; None if a figure is undefined.
+    """The quality of a critic and a reward model on one group.
 
-    `n` answers have a rating and a label: of these, `approval` is the share that the critic passes
-    and `right` the share that is right. `precision` is the share of passed answers that is right,
-    `recall` the share of right answers that is passed, `specificity` the share of wrong answers
-    that is not passed. `unscored` labelled answers have a critique that could not be read,
-    `unlabelled` ones lack a label. The reward is over `reward_n` answers.
+    `n` answers have a rating and a label. `unscored` labelled answers have a critique that could
+    not be read, `unlabelled` ones lack a label. The reward is over `reward_n` answers. `estimates`
+    are those of `ESTIMATES` that are defined.
     """
 
     against: str
@@ -68,15 +77,9 @@ class CriticFigures:
     n: int
     unscored: int
     unlabelled: int
-    approval: Estimate | None = None
-    right: Estimate | None = None
-    precision: Estimate | None = None
-    recall: Estimate | None = None
-    specificity: Estimate | None = None
-    auroc: Estimate | None = None
-    reward_n: int = 0
-    reward_auroc: Estimate | None = None
-    remark: str = ""
+    reward_n: int
+    estimates: Mapping[str, Estimate]
+    remark: str
 
 
 def figures(group: AnswerGroup) -> CriticFigures:
@@ -84,7 +87,13 @@ def figures(group: AnswerGroup) -> CriticFigures:
     labelled = group.frame.filter(pl.col("right").is_not_null())
     rated = labelled.filter(pl.col("rating").is_not_null())
     scored = labelled.filter(pl.col("reward").is_not_null())
-    measure = _pair_agreement if group.against == PREFERENCES else _separation
+    if group.against == PREFERENCES:
+        remark = "of pairs: how often the preferred answer scores higher"
+        found = {"auroc": _won(rated, "rating"), "reward_auroc": _won(scored, "reward")}
+    else:
+        remark = _remark(rated if rated.height else scored)
+        areas = {"auroc": _area(rated, "rating"), "reward_auroc": _area(scored, "reward")}
+        found = {**_confusion(rated), **areas}
     return CriticFigures(
         against=group.against,
         group=group.title,
@@ -94,7 +103,8 @@ def figures(group: AnswerGroup) -> CriticFigures:
         unscored=int(labelled["unread"].sum()),
         unlabelled=group.frame.height - labelled.height,
         reward_n=scored.height,
-        **measure(rated, scored),
+        estimates={name: of for name, of in found.items() if of is not None},
+        remark=remark,
     )
 
 
@@ -104,16 +114,6 @@ def _group_name(name: str, value: Json) -> str:
     if name == "reference":
         return "with reference" if value else "without reference"
     return f"iteration {value}" if name == "iteration" else str(value)
-
-
-def _separation(rated: pl.DataFrame, scored: pl.DataFrame) -> dict[str, Any]:
-    """Return how well ratings, and rewards, separate right answers from wrong ones."""
-    return {
-        **_confusion(rated),
-        "auroc": _area(rated, "rating"),
-        "reward_auroc": _area(scored, "reward"),
-        "remark": _remark(rated if rated.height else scored),
-    }
 
 
 def _confusion(rated: pl.DataFrame) -> dict[str, Estimate | None]:
@@ -137,14 +137,11 @@ def _area(answers: pl.DataFrame, score: str) -> Estimate | None:
     return area_estimate(_numbers(answers, score), answers["right"].to_numpy(), _clusters(answers))
 
 
-def _pair_agreement(rated: pl.DataFrame, scored: pl.DataFrame) -> dict[str, Any]:
-    """Return how often the preferred answer of a pair has the higher rating, and reward."""
-    found: dict[str, Any] = {"remark": "of pairs: how often the preferred answer scores higher"}
-    for name, score, pairs in (("auroc", "rating", rated), ("reward_auroc", "reward", scored)):
-        if pairs.height:
-            won = ratio(_numbers(pairs, score), np.ones(pairs.height))
-            found[name] = estimate(won, _clusters(pairs))
-    return found
+def _won(pairs: pl.DataFrame, score: str) -> Estimate | None:
+    """Return how often the preferred answer of a pair has the higher score."""
+    if pairs.is_empty():
+        return None
+    return estimate(ratio(_numbers(pairs, score), np.ones(pairs.height)), _clusters(pairs))
 
 
 def _remark(labelled: pl.DataFrame) -> str:

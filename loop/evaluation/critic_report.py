@@ -14,20 +14,12 @@ from rich.console import Console
 
 from ..data.sanitize import one_line
 from ..data.text_wrap import tell
-from ..lake.query.row_table import print_columns, text_columns
-from ..lake.statistics.clustered_estimates import Estimate
-from .critic_check import PREFERENCES, AnswerGroup, CriticFigures
+from . import figure_tables as tables
+from .critic_check import ESTIMATES, PREFERENCES, AnswerGroup, CriticFigures
 from .judge_report import interval_text
 
 NAME = 40
-TABLES = (
-    {"there": "there", "n": "checked", "unscored": "unscored", "unlabelled": "unlabelled"},
-    {"approval": "passed", "right": "right", "precision": "precision", "recall": "recall"},
-    {"specificity": "specificity", "auroc": "AUROC", "reward_auroc": "reward AUROC"},
-)
-"""The columns of each table with their headings: few enough for a narrow terminal."""
-COUNTS = tuple(TABLES[0])
-ESTIMATES = (*TABLES[1], *TABLES[2])
+COUNTS = {"there": "there", "n": "checked", "unscored": "unscored", "unlabelled": "unlabelled"}
 BINS = 20
 DISTRIBUTION = {
     "score": pl.String,
@@ -44,31 +36,20 @@ def print_figures(found: Sequence[CriticFigures], limit: int) -> None:
     console = Console()
     most = f"at most {limit:,} answers of a group are checked"
     tell(console, f"percent [95 % interval, by prompt]; {most}")
-    for columns in TABLES:
-        _print_table(console, found, columns)
+    counts = [(title, [f"{getattr(one, of):,}" for one in found]) for of, title in COUNTS.items()]
+    estimates = [
+        (title, [interval_text(one.estimates.get(of)) for one in found])
+        for of, title in ESTIMATES.items()
+    ]
+    names = [
+        ("answers", [one_line(one.group, limit=NAME) for one in found]),
+        ("labels", [one.against for one in found]),
+    ]
+    tables.print_figures(console, names, [*counts, *estimates])
     for each in found:
         if each.remark:
             told = one_line(f"{each.group}, by {each.against}: {each.remark}", limit=200)
             tell(console, told)
-
-
-def _print_table(
-    console: Console, found: Sequence[CriticFigures], columns: Mapping[str, str]
-) -> None:
-    rows = [
-        (
-            one_line(each.group, limit=NAME),
-            each.against,
-            *(_cell(getattr(each, name)) for name in columns),
-        )
-        for each in found
-    ]
-    console.print()
-    print_columns(console, text_columns(("answers", "labels", *columns.values()), rows, left=2))
-
-
-def _cell(value: Estimate | int | None) -> str:
-    return f"{value:,}" if isinstance(value, int) else interval_text(value)
 
 
 def figures_frame(found: Sequence[CriticFigures]) -> pl.DataFrame:
@@ -83,7 +64,7 @@ def _row(each: CriticFigures, names: Mapping[str, None]) -> dict[str, Any]:
     for name in ESTIMATES:
         if name == "reward_auroc":
             row["reward_n"] = each.reward_n
-        estimate: Estimate | None = getattr(each, name)
+        estimate = each.estimates.get(name)
         row[name] = estimate and estimate.value
         row[f"{name}_low"] = estimate and estimate.low
         row[f"{name}_high"] = estimate and estimate.high

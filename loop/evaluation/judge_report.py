@@ -138,7 +138,7 @@ def print_report(report: JudgeReport) -> None:
         if any(found):
             text = kappa_text if measure in KAPPAS else interval_text
             figures[heading] = list(map(text, found))
-    print_figures(console, names, figures)
+    print_figures(console, list(names.items()), list(figures.items()))
     if report.by is not None and (without := judgments.tasks.count(None)):
         tell(
             console,
@@ -155,15 +155,15 @@ def _print_twos(console: Console, twos: Sequence[AnnotatorKappa]) -> None:
     shown = twos[:MOST_TWOS]
     print_figures(
         console,
-        {
-            "annotator": [_name(each.first) for each in shown],
-            "and": [_name(each.second) for each in shown],
-        },
-        {
-            "pairs": [f"{each.pairs:,}" for each in shown],
-            "agree": [interval_text(each.agreement) for each in shown],
-            "kappa": [kappa_text(each.cohen) for each in shown],
-        },
+        [
+            ("annotator", [_name(each.first) for each in shown]),
+            ("annotator", [_name(each.second) for each in shown]),
+        ],
+        [
+            ("pairs", [f"{each.pairs:,}" for each in shown]),
+            ("agree", [interval_text(each.agreement) for each in shown]),
+            ("kappa", [kappa_text(each.cohen) for each in shown]),
+        ],
     )
     if len(twos) > MOST_TWOS:
         tell(console, f"and {len(twos) - MOST_TWOS:,} more pairs of annotators: --json has all")

@@ -15,7 +15,7 @@ from ..lake.statistics.seed_interval import seed_mean
 from ..lake.statistics.share_interval import share_change
 from ..lake.statistics.student_t import quantile
 from .compare_runs import INITIAL, Measure, Result, by_method
-from .compared_columns import bounds_of
+from .comparison import bounds_of
 from .pairwise_verdicts import DECIDING, ERROR_RATE, WORTHWHILE, PairwiseVerdict, pairwise_verdicts
 from .token_course import DRIFT, TokenBudget, TokenCourse, TokenPoint
 

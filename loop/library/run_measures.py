@@ -14,7 +14,7 @@ from ...stores.records import Scope, Split
 from ..daemon.check_critic import named_groups, run_groups
 from ..daemon.status import daemon_of, overview
 from ..evaluation.annotation_list import annotation_rows, quality_rows
-from ..evaluation.comparison_rows import compared_runs
+from ..evaluation.comparison import compared_runs
 from ..evaluation.critic_answers import AnswerDraw
 from ..evaluation.critic_check import figures
 from ..evaluation.critic_report import distributions as distributed

@@ -6,12 +6,12 @@ import polars as pl
 
 from ...stores.lake import RunReader
 from ..evaluation.compare_runs import Result
-from ..evaluation.compared_columns import (
+from ..evaluation.comparison import (
     comparison_remarks,
     errors_over,
-    figure_columns,
+    figure_lines,
     result_name,
-    spent_columns,
+    spent_lines,
 )
 from ..evaluation.pairwise_verdicts import PairwiseVerdict, apart, pairwise_verdicts
 from ..evaluation.plots import Lines
@@ -50,8 +50,7 @@ def comparison_report(
             "was measured in two of them by the same judge; give runs with the same "
             "held-out prompts"
         )
-    columns = [*figure_columns(found), *spent_columns(found)]
-    named = [result_name(result, together=together) for result in found]
+    lines = [*figure_lines(found, found), *spent_lines(found)]
     return drawn_report(
         "comparison.html",
         runs,
@@ -59,8 +58,8 @@ def comparison_report(
         [_results(runs), _curves(runs)],
         title=f"Runs {', '.join(names)}",
         heading=f"Held-out prompts (test): mean ± standard error over {errors_over(found)}",
-        columns=("", *(heading for heading, _ in columns)),
-        rows=[(name, *(cells[n] for _, cells in columns)) for n, name in enumerate(named)],
+        columns=("", *(result_name(result, together=together) for result in found)),
+        rows=[(label, *cells) for label, cells in lines],
         remarks=list(comparison_remarks(found)),
         verdicts=[_row(each, together=together) for each in verdicts],
         apart=[result_name(result, together=together) for result in apart(found)],

@@ -1,4 +1,4 @@
-"""`lpfloop critic-check`, and the critic's figures in `status`: on runs, and on files."""
+"""`lpfloop critic-check`, and the critic's figures in `status`: on runs, and on imported files."""
 
 import json
 from pathlib import Path
@@ -142,36 +142,18 @@ def test_figures_of_the_stored_rows(lake):
         assert row["reward_n"] == of["reward"].drop_nulls().len()
 
 
-LABELLED = [
-    {"ratings": {"A": 1}, "label": True, "reward": 1, "task": "math", "status": "scored"},
-    {"ratings": {"A": 1, "B": 0}, "label": False, "reward": 2, "task": "math"},
-    {"ratings": {"A": -1}, "label": -1, "reward": 0, "task": "math"},
-    {"ratings": {"A": None}, "label": 1, "status": "echo", "task": "facts"},
-    {"ratings": {"A": 1}, "task": "facts"},
-]
-
-
-def labelled(folder: Path, rows: list[dict]) -> str:
-    path = folder / "labelled.jsonl"
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    return str(path)
-
-
-def test_file_of_labels(tmp_path):
-    path = labelled(tmp_path, LABELLED)
-    whole, facts, math = json.loads(told(tmp_path, "critic-check", path, "--json").stdout)
-    assert (whole["n"], whole["unscored"], whole["unlabelled"]) == (3, 1, 1)
-    assert (whole["precision"], whole["auroc"]) == (1.0, 1.0)
-    assert whole["reward_auroc"] == 0.5
-    assert (facts["n"], facts["auroc"]) == (0, None)
-    assert math["task"] == "math"
-
-
-def test_bad_rows_are_refused(tmp_path):
-    for rows, said in (
-        (LABELLED[-1:], "every row lacks 'label'"),
-        ([LABELLED[0], {"ratings": {"A": 2}}], "'ratings.A' must be -1, 0, 1 or null"),
-        ([LABELLED[0], {"label": True}], "lacks both 'ratings' and 'reward'"),
-    ):
-        path = labelled(tmp_path, rows)
-        assert said in told(tmp_path, "critic-check", path, code=Exit.BAD_INPUT).stderr
+def test_imported_ratings_and_labels(tmp_path):
+    rows = [
+        {"ratings": {"A": 1}, "label": True, "reward": 1, "task": "general"},
+        {"ratings": {"A": 1, "B": 0}, "label": False, "reward": 2, "task": "general"},
+        {"ratings": {"A": -1}, "label": -1, "reward": 0, "task": "general"},
+        {"ratings": {"A": 1}, "task": "advice"},
+    ]
+    path = tmp_path / "known.jsonl"
+    named = [{"prompt": f"p{n}", "response": f"a{n}", **row} for n, row in enumerate(rows)]
+    path.write_text("".join(json.dumps(row) + "\n" for row in named))
+    told(tmp_path, "import", str(path), "--run", "known")
+    whole, general = json.loads(told(tmp_path, "critic-check", "known", "--json").stdout)
+    assert (whole["against"], whole["n"]) == ("label", 3)
+    assert (whole["precision"], whole["auroc"], whole["reward_auroc"]) == (1.0, 1.0, 0.5)
+    assert general["task"] == "general"

@@ -10,7 +10,7 @@ from rows import PROMPT, SCORE, STANDING
 
 from lpfloop.loop.cli.compare_commands import write_comparison
 from lpfloop.loop.evaluation.compare_runs import by_method, incomparable, results
-from lpfloop.loop.evaluation.comparison_rows import compared_runs
+from lpfloop.loop.evaluation.comparison import compared_runs
 from lpfloop.loop.evaluation.metrics import summarise
 from lpfloop.loop.evaluation.ranking_agreement import ranking_agreement
 from lpfloop.stores.journal import Journal

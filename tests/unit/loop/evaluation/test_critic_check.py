@@ -60,25 +60,24 @@ def group(rows, against=VERIFIER):
     return AnswerGroup(against=against, names={"task": "math"}, there=100, frame=frame)
 
 
+EXPECTED = {
+    "approval": 3 / 5,
+    "right": 3 / 5,
+    "precision": 2 / 3,
+    "recall": 2 / 3,
+    "specificity": 1 / 2,
+    "auroc": (0.5 + 1 + 0 + 1 + 0.5 + 1) / 6,
+}
+
+
 def test_figures_by_hand():
     found = figures(group(ANSWERS))
     assert (found.group, found.there, found.n) == ("math", 100, 5)
     assert (found.unscored, found.unlabelled, found.reward_n) == (1, 1, 6)
-    values = {
-        name: getattr(found, name).value
-        for name in ("approval", "right", "precision", "recall", "specificity", "auroc")
-    }
-    assert values == pytest.approx(
-        {
-            "approval": 3 / 5,
-            "right": 3 / 5,
-            "precision": 2 / 3,
-            "recall": 2 / 3,
-            "specificity": 1 / 2,
-            "auroc": (0.5 + 1 + 0 + 1 + 0.5 + 1) / 6,
-        }
-    )
+    values = {name: found.estimates[name].value for name in EXPECTED}
+    assert values == pytest.approx(EXPECTED)
     # Right: 2, 0, 0, 1. Wrong: 1, 3. Against 1: a win and a tie; against 3: nothing.
-    assert found.reward_auroc.value == pytest.approx(1.5 / 8)
-    assert found.precision.low <= found.precision.value <= found.precision.high
+    assert found.estimates["reward_auroc"].value == pytest.approx(1.5 / 8)
+    precision = found.estimates["precision"]
+    assert precision.low <= precision.value <= precision.high
     assert found.remark == ""

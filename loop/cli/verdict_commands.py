@@ -1,6 +1,6 @@
 """`lpfloop verdict`: is one model better than another? Better, not better, or undecided."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from contextlib import closing
 from enum import StrEnum
 from pathlib import Path
@@ -13,6 +13,7 @@ from ..lake.query.forms import FormError
 from .common import AsJson, Exit, Lake, chosen_run, exit_codes
 
 if TYPE_CHECKING:
+    from ...stores.keys import Json
     from ..evaluation.recorded_results import PairedPrompts, ResultFields
     from ..evaluation.recorded_verdict import RecordedVerdict
     from ..lake.statistics.decisions import Decision
@@ -87,11 +88,13 @@ def verdict(
             return
         if not 0 < error_rate < 0.5:  # noqa: PLR2004 -- as configs/schema.py
             raise FormError(f"--error-rate {error_rate:g}: must be above 0 and below 0.5")
-        first, second = _values(value)
+        first, second, *more = (*(value or ()), None, None)
+        if any(more):
+            raise FormError("--value: give it once, or twice if b has another field than a")
         fields = ResultFields(key=key, value=first, cluster=cluster)
         standard = Standard(error_rate=error_rate, look=look, worthwhile=worthwhile)
         found = verdict_on(_pair_prompts(a, b, preferences, fields, second), standard)
-        _write(found, as_json=as_json)
+        _write(found.document, file_lines(found), as_json=as_json)
     if require is not None and found.decision.answer != require:
         raise typer.Exit(Exit.FAULT)
 
@@ -117,15 +120,6 @@ def _pair_prompts(
     return of_two(a, b, fields, other_value)
 
 
-def _values(value: Sequence[str] | None) -> tuple[str | None, str | None]:
-    """Return the field of the values in a, and in b if it differs."""
-    if value is None:
-        return None, None
-    if len(value) > 2:  # noqa: PLR2004 -- a and b
-        raise FormError("--value: give it once, or twice if b has another field than a")
-    return value[0], value[1] if len(value) > 1 else None
-
-
 def _of_run(lake: Path, name: str, *, as_json: bool) -> None:
     """Write the stored verdicts of a run.
 
@@ -135,38 +129,27 @@ def _of_run(lake: Path, name: str, *, as_json: bool) -> None:
     from ..lake.query.model_names import checkpoints
     from ..lake.query.run_verdicts import run_verdict, verdict_lines
     from ..lake.query.runs import open_run
-    from .tables import print_json
 
     with closing(open_run(lake, name)) as run:
         found = run_verdict(run, checkpoints(run))
-    if as_json:
-        print_json(found.as_json())
-    else:
-        _print(verdict_lines(found))
+    _write(found.as_json(), verdict_lines(found), as_json=as_json)
 
 
-def _write(found: "RecordedVerdict", *, as_json: bool) -> None:
-    from .tables import print_json
-
-    if as_json:
-        print_json(found.document)
-    else:
-        _print(verdict_lines(found))
-
-
-def _print(lines: Iterable[str]) -> None:
+def _write(document: "Json", lines: Iterable[str], *, as_json: bool) -> None:
     from rich.console import Console
 
     from ..data.sanitize import one_line
     from ..data.text_wrap import tell
-    from .tables import LINE
+    from .tables import LINE, print_json
 
-    console = Console()
+    if as_json:
+        print_json(document)
+        return
     for line in lines:
-        tell(console, one_line(line, limit=LINE))
+        tell(Console(), one_line(line, limit=LINE))
 
 
-def verdict_lines(found: "RecordedVerdict") -> list[str]:
+def file_lines(found: "RecordedVerdict") -> list[str]:
     """Return a verdict in lines for people."""
     all_told = found.decision
     lines = [
@@ -185,9 +168,9 @@ def verdict_lines(found: "RecordedVerdict") -> list[str]:
         lines.append(f"  surely gained: {', '.join(found.gained)}")
     if found.lengths is not None:
         lines.append("  mean length: {:.0f} → {:.0f} characters".format(*found.lengths))
-    for name, rate in found.controlled.items():
+    if (rate := found.controlled) is not None:
         wins, error = 100 * rate.win_rate, 100 * rate.standard_error
-        lines.append(f"  {name} at equal lengths: wins {wins:.1f} % ± {error:.1f}")
+        lines.append(f"  b at equal lengths: wins {wins:.1f} % ± {error:.1f}")
     # The first line already contains the reason why bounds are missing.
     said = None if all_told.low is not None else all_told.remark
     lines += [f"  note: {remark}" for remark in found.remarks if remark != said]
@@ -209,7 +192,7 @@ def _answer(decision: "Decision") -> str:
 
 def _numbers(decision: "Decision", figure: str) -> str:
     """Return the change with its bounds: win-rates in percent, others in their usual unit."""
-    from ..evaluation.recorded_results import PREFERENCE
+    from ..lake.imports.compared_rows import PREFERENCE
 
     factor, unit, decimals = (100, " %", 1) if figure == PREFERENCE else (1, "", 3)
 

@@ -21,6 +21,7 @@ from ..data.rating_scale import SCALES, THREE_LEVEL, number
 from ..data.row_fields import LABEL, TRUSTED
 from ..data.row_notes import tell_unused
 from ..data.row_texts import show_value
+from ..lake.imports.compared_rows import PREFERENCE, won_in
 from ..lake.imports.import_files import detect_format
 from ..lake.imports.import_formats import ANNOTATIONS, rows_in_format
 from ..lake.imports.imported_rows import UNKNOWN, Maker
@@ -109,11 +110,8 @@ def _of_row(row: Row, made: Iterable[StoredRow], reading: JudgmentReading) -> It
         if pair is not None:
             equal = pair.chosen_reward is not None and pair.chosen_reward == pair.rejected_reward
             annotator, preferred = CHOSEN, "tie" if equal else "first"
-        elif preferred is None and number(row.glance("preference")) is not None:
-            raise RowError(
-                "'preference' must be between 1 (the first) and 2 (the second), 0 for a tie, or "
-                f"null, but is {show_value(row['preference'])}"
-            )
+        elif preferred is None and number(row.glance(PREFERENCE)) is not None:
+            won_in(row)
         asked = prompts[vote.prompt_id].messages
         first, second = (_output(answers[one]) for one in (vote.first_id, vote.second_id))
         yield Judgment(

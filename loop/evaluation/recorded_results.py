@@ -3,6 +3,9 @@
 A row has a prompt (`prompt_id` or `id`, or its text) and a value: a boolean, a score, or a
 preference as AlpacaEval stores it. Optional fields are `cluster`, `family` and `task` of the
 prompt, and the answer as `output`.
+
+Figures of different judges, baselines or checkers cannot be compared, since a model would seem to
+win or lose against itself; such comparisons are refused.
 """
 
 import json
@@ -12,41 +15,35 @@ from pathlib import Path
 from statistics import fmean
 from typing import cast
 
+from ...configs.likely_names import list_names
 from ..data.files import InputError, Placed, Row, RowError, file_digest, placed_rows
 from ..data.prompt_rows import TEXT_FIELDS
 from ..data.rating_scale import number
-from ..data.row_fields import ANSWER_FIELDS
-from ..data.row_texts import kind_of
+from ..data.row_fields import ANSWER_FIELDS, TRUTHS
+from ..data.row_texts import show_value
 from ..data.sanitize import one_line
-from ..lake.statistics.win_rate import share_won
-from .result_sources import FigureSource, names_of, refuse_unlike
+from ..lake.imports.compared_rows import (
+    PREFERENCE,
+    annotator_in,
+    generator_in,
+    output_in,
+    won_in,
+)
 
 KEY_FIELDS = ("prompt_id", "id", *TEXT_FIELDS)
-PREFERENCE = "preference"
-VALUE_FIELDS = (
-    "value",
-    "score",
-    "correct",
-    "is_correct",
-    "success",
-    "passed",
-    "verified",
-    "rating",
-    "reward",
-    PREFERENCE,
-)
-OUTPUT_FIELDS = ("output_2", *ANSWER_FIELDS)
-REFERENCE = "output_1"
-TRUTHS = {"true": 1.0, "false": 0.0}
-ROUNDING = 1e-9
-"""How far a sum of probabilities may exceed AlpacaEval's bounds, 1 and 2."""
-MODEL = "generator_2"
+SCORES = ("value", "score", "correct", "is_correct", "success", "passed", "verified", "rating")
+VALUE_FIELDS = (*SCORES, "reward", PREFERENCE)
+KINDS = ("judge", "baseline", "checker")
+"""What a row may name as the source of its figure."""
 SHOWN, PROMPT_SHOWN = 200, 60
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PromptResult:
-    """A model's value for a prompt: the mean of its values, if it has several."""
+    """A model's value for a prompt: the mean of its values, if it has several.
+
+    `reference` is the answer that `output` was compared with.
+    """
 
     value: float
     text: str | None
@@ -82,11 +79,12 @@ class PairedPrompts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _File:
-    """The results of a file by prompt, and remarks on skipped and merged rows."""
+    """The results of a file by prompt, the names in it by kind, and remarks on its rows."""
 
-    source: FigureSource
+    path: Path
     figure: str
     results: Mapping[str, PromptResult]
+    named: Mapping[str, frozenset[str]]
     remarks: Sequence[str]
 
 
@@ -105,8 +103,8 @@ def of_two(a: Path, b: Path, fields: ResultFields, other_value: str | None) -> P
             f"{a} holds {first.figure!r} and {b} {second.figure!r}: figures of different kinds "
             "cannot be compared; name the field of both with --value"
         )
-    refuse_unlike(first.source, second.source)
     common = _common(first, second)
+    _refuse_unlike(first, second, common)
     alone = [len(of.results) - len(common) for of in (first, second)]
     both = f"{len(common)} prompts are in both files"
     apart = f"{both}; {alone[0]} are only in {a} and {alone[1]} only in {b}"
@@ -126,10 +124,10 @@ def of_preferences(path: Path, fields: ResultFields) -> PairedPrompts:
         InputError: if the file cannot be read, or holds preferences on several models.
     """
     rows = _load(path)
-    models = sorted({str(row[MODEL]) for _, row in rows if row.get(MODEL) is not None})
+    models = sorted({name for _, row in rows if (name := generator_in(row, "_2")) is not None})
     if len(models) > 1:
         raise InputError(
-            f"{path}: {MODEL!r} names {len(models)} models ({', '.join(models[:3])}); give a file "
+            f"{path}: 'generator_2' names {len(models)} models ({list_names(models)}); give a file "
             "for each model"
         )
     key = fields.key or _key_field({path: rows})
@@ -145,7 +143,7 @@ def of_preferences(path: Path, fields: ResultFields) -> PairedPrompts:
 
 def _common(first: _File, second: _File) -> list[str]:
     common = sorted(first.results.keys() & second.results.keys())
-    a, b = first.source.path, second.source.path
+    a, b = first.path, second.path
     if not common:
         raise InputError(
             f"{a} ({len(first.results)} prompts) and {b} ({len(second.results)}) share no prompt: "
@@ -160,6 +158,37 @@ def _common(first: _File, second: _File) -> list[str]:
                 "results on different prompts cannot be compared; look at --key"
             )
     return common
+
+
+def _refuse_unlike(first: _File, second: _File, common: Sequence[str]) -> None:
+    """Refuse two files whose figures have different sources, if the files name them.
+
+    Raises:
+        InputError: if they name different judges, baselines or checkers, or if the baseline
+            answered a prompt differently.
+    """
+    for kind in KINDS:
+        here, there = first.named[kind], second.named[kind]
+        # Of a pool from which each row draws its judge, a short file may not name all.
+        if here and there and 2 * len(here & there) <= len(here | there):
+            names = [list_names([repr(name) for name in sorted(of)]) for of in (here, there)]
+            raise InputError(
+                f"{first.path} names the {kind} {names[0]}, and {second.path} {names[1]}: figures "
+                f"of different {kind}s cannot be compared; give two files of the same {kind}"
+            )
+    references = [[of.results[key].reference for of in (first, second)] for key in common]
+    unlike = [
+        key
+        for key, both in zip(common, references, strict=True)
+        if None not in both and both[0] != both[1]
+    ]
+    if unlike:
+        raise InputError(
+            f"the baseline's output ('output_1') differs between {first.path} and {second.path} "
+            f"for {len(unlike)} of {len(common)} prompts "
+            f"({one_line(unlike[0], limit=PROMPT_SHOWN)!r}): figures against different baselines "
+            "cannot be compared"
+        )
 
 
 def _load(path: Path) -> list[Placed]:
@@ -186,23 +215,22 @@ def _read_results(path: Path, rows: Sequence[Placed], fields: ResultFields) -> _
     """Return the results of a file's rows; `fields.key` must be set."""
     figure = fields.value or _value_field(path, rows[0][1])
     found: dict[str, list[PromptResult]] = {}
+    named: dict[str, set[str]] = {kind: set() for kind in KINDS}
     distinct = {json.dumps(row, sort_keys=True, default=str): (at, row) for at, row in rows[::-1]}
     unscored = 0
     for place, row in reversed(distinct.values()):
         try:
-            key, result = _key(row, fields.key or "id"), _result(row, figure, fields.cluster)
+            key, value = _key(row, fields.key or "id"), _value(row, figure)
+            if value is None:
+                unscored += 1
+            else:
+                found.setdefault(key, []).append(_result(row, value, fields.cluster))
+            for kind, name in _names(row).items():
+                named[kind] |= {name} if name else set()
         except RowError as error:
             raise InputError(f"{path}, {place}: {error}") from error
-        if result is None:
-            unscored += 1
-        else:
-            found.setdefault(key, []).append(result)
     if not found:
         raise InputError(f"{path}: no row has a value in {figure!r}")
-    results = {
-        key: replace(several[0], value=fmean(result.value for result in several))
-        for key, several in found.items()
-    }
     repeated = sum(len(several) > 1 for several in found.values())
     told = [
         (unscored, f"rows of {path} have no value and were left out"),
@@ -210,14 +238,14 @@ def _read_results(path: Path, rows: Sequence[Placed], fields: ResultFields) -> _
         (repeated, f"prompts of {path} have several values, of which the mean counts"),
     ]
     return _File(
-        source=FigureSource(
-            path=path,
-            names=names_of(row for _, row in rows),
-            references={k: r.reference for k, r in results.items() if r.reference is not None},
-        ),
+        path=path,
         figure=figure,
-        results=results,
-        remarks=[f"{number} {what}" for number, what in told if number],
+        results={
+            key: replace(several[0], value=fmean(result.value for result in several))
+            for key, several in found.items()
+        },
+        named={kind: frozenset(names) for kind, names in named.items()},
+        remarks=[f"{count} {what}" for count, what in told if count],
     )
 
 
@@ -244,20 +272,33 @@ def _key(row: Row, name: str) -> str:
     return _text_of(value) or ""
 
 
-def _result(row: Row, figure: str, cluster: str) -> PromptResult | None:
-    given = _at(row, figure)
-    if given is None:
-        return None
+def _result(row: Row, value: float, cluster: str) -> PromptResult:
     text = next((row[name] for name in TEXT_FIELDS if row.get(name) is not None), None)
+    compared = row.get("output_2") is not None
+    answer = next((row[name] for name in ANSWER_FIELDS if row.get(name) is not None), None)
     return PromptResult(
-        value=_value(given, figure),
+        value=value,
         text=_text_of(text),
-        output=next((_text(row, name) for name in OUTPUT_FIELDS if name in row), None),
-        reference=_text(row, REFERENCE),
-        cluster=_name_in(row, cluster),
-        family=_name_in(row, "family"),
-        task=_name_in(row, "task"),
+        output=output_in(row, "_2") if compared else answer if isinstance(answer, str) else None,
+        reference=output_in(row, "_1") if row.get("output_1") is not None else None,
+        **{
+            part: None if (given := row.get(name)) is None else str(given)
+            for part, name in {"cluster": cluster, "family": "family", "task": "task"}.items()
+        },
     )
+
+
+def _names(row: Row) -> dict[str, str | None]:
+    """Return the judge, the baseline and the checker that a row names."""
+
+    def given(*fields: str) -> str | None:
+        return next((str(row[name]) for name in fields if row.get(name) is not None), None)
+
+    return {
+        "judge": given("judge") or annotator_in(row) or given("critic"),
+        "baseline": given("baseline") or generator_in(row, "_1"),
+        "checker": given("checker", "verifier", "metric"),
+    }
 
 
 def _at(row: Row, name: str) -> object:
@@ -270,36 +311,32 @@ def _at(row: Row, name: str) -> object:
         return row[name]
     outer, dot, inner = name.partition(".")
     within = row.get(outer)
-    if dot and isinstance(within, dict):
-        return _at(cast("Row", within), inner)
+    if dot and isinstance(within, Row):
+        return _at(within, inner)
     raise RowError(f"lacks the field {name!r} (it has {_has(row)})")
 
 
-def _value(given: object, figure: str) -> float:
-    """Return a value as a number: true is 1, several are their mean, a preference a share won."""
+def _value(row: Row, figure: str) -> float | None:
+    """Return a row's value as a number: true is 1, several are their mean, a preference a win."""
+    given = _at(row, figure)
+    if figure == PREFERENCE:
+        return won_in(row)
+    return None if given is None else _number(given, figure)
+
+
+def _number(given: object, figure: str) -> float:
     several = cast("list[object]", given) if isinstance(given, list) else []
     if several:
-        return fmean(_value(one, figure) for one in several)
-    if isinstance(given, bool) and figure != PREFERENCE:
+        return fmean(_number(one, figure) for one in several)
+    if isinstance(given, bool):
         return float(given)
     if isinstance(given, str) and given.strip().lower() in TRUTHS:
-        return TRUTHS[given.strip().lower()]
+        return float(TRUTHS[given.strip().lower()])
     value = number(cast("object", given))
     if value is None:
-        told = (
-            repr(given)[:SHOWN]
-            if isinstance(given, str | float)
-            else kind_of(cast("object", given))
-        )
+        told = show_value(cast("object", given))
         raise RowError(f"{figure!r} must be true, false or a number, but is {told}")
-    if figure != PREFERENCE:
-        return value
-    if not (value == 0 or 1 - ROUNDING <= value <= 2 + ROUNDING):
-        raise RowError(
-            f"{figure!r} is {value:g}; it must be from 1 (the baseline wins) to 2 (the model "
-            "wins), or 0 or 1.5 for a draw"
-        )
-    return share_won(value)
+    return value
 
 
 def _text_of(value: object) -> str | None:
@@ -307,13 +344,3 @@ def _text_of(value: object) -> str | None:
     if value is None or isinstance(value, str):
         return value
     return json.dumps(value, sort_keys=True, ensure_ascii=False, default=str)
-
-
-def _text(row: Row, name: str) -> str | None:
-    value = row.get(name)
-    return value if isinstance(value, str) else None
-
-
-def _name_in(row: Row, name: str) -> str | None:
-    value = row.get(name)
-    return None if value is None else str(value)

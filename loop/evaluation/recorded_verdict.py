@@ -9,6 +9,7 @@ from ...stores.records import Message, Prompt
 from ..data.prompt_clusters import clusters_of
 from ..data.prompt_rows import GENERAL
 from ..data.splits import HELD_OUT
+from ..lake.imports.compared_rows import PREFERENCE
 from ..lake.statistics.decisions import (
     Decision,
     PairedResults,
@@ -19,7 +20,7 @@ from ..lake.statistics.decisions import (
     worse_parts,
 )
 from .length_control import Compared, LengthControlled, Uncontrolled, length_controlled
-from .recorded_results import PREFERENCE, PairedPrompts, PromptResult
+from .recorded_results import PairedPrompts, PromptResult
 
 PARTS = ("task", "family")
 
@@ -46,7 +47,7 @@ class RecordedVerdict:
     """A verdict over all prompts and by part, with the parts that surely lost or gained.
 
     `level` is the level of the bounds. `parts` are by kind (task, family) and name. `lengths` are
-    the mean characters of the answers, `controlled` the win-rates at equal lengths, if known.
+    the mean characters of the answers, `controlled` is b's win-rate at equal lengths, if known.
     """
 
     figure: str
@@ -56,7 +57,7 @@ class RecordedVerdict:
     lost: Sequence[str]
     gained: Sequence[str]
     lengths: tuple[float, float] | None
-    controlled: Mapping[str, LengthControlled]
+    controlled: LengthControlled | None
     remarks: Sequence[str]
 
     @property
@@ -73,7 +74,7 @@ class RecordedVerdict:
             "surely_lost": list(self.lost),
             "surely_gained": list(self.gained),
             "mean_length": None if lengths is None else {"a": lengths[0], "b": lengths[1]},
-            "length_controlled": {name: asdict(found) for name, found in self.controlled.items()},
+            "length_controlled": None if self.controlled is None else asdict(self.controlled),
             "remarks": list(self.remarks),
         }
 
@@ -96,6 +97,12 @@ def verdict_on(paired: PairedPrompts, standard: Standard) -> RecordedVerdict:
     if decision.remark is not None:
         remarks.append(decision.remark)
     controlled, rate = _length_controlled(paired, clusters), standard.error_rate
+    if guessed is not None:
+        remarks.append(guessed)
+    if isinstance(controlled, Uncontrolled):
+        remarks.append(f"b has no figure at equal lengths: {controlled.reason}")
+    elif controlled is not None:
+        remarks += [f"b at equal lengths: {remark}" for remark in controlled.remarks]
     return RecordedVerdict(
         figure=paired.figure,
         level=standard.level,
@@ -104,12 +111,8 @@ def verdict_on(paired: PairedPrompts, standard: Standard) -> RecordedVerdict:
         lost=[f"{kind} {n}" for kind in parts for n in worse_parts(parts[kind], rate)],
         gained=[f"{kind} {n}" for kind in parts for n in better_parts(parts[kind], rate)],
         lengths=_lengths(a, b),
-        controlled={n: c for n, c in controlled.items() if isinstance(c, LengthControlled)},
-        remarks=[
-            *remarks,
-            *([] if guessed is None else [guessed]),
-            *_about_lengths(controlled),
-        ],
+        controlled=controlled if isinstance(controlled, LengthControlled) else None,
+        remarks=remarks,
     )
 
 
@@ -174,34 +177,14 @@ def _lengths(a: Sequence[PromptResult], b: Sequence[PromptResult]) -> tuple[floa
 
 def _length_controlled(
     paired: PairedPrompts, clusters: Sequence[str]
-) -> dict[str, LengthControlled | Uncontrolled]:
-    """Return the win-rate at equal lengths of each model that has preferences and outputs."""
-    if paired.figure != PREFERENCE:
-        return {}
-    sides = {"a": paired.a, "b": paired.b}
-    found = {name: _at_equal_length(results, clusters) for name, results in sides.items()}
-    return {name: rate for name, rate in found.items() if rate is not None}
-
-
-def _at_equal_length(
-    results: Mapping[str, PromptResult], clusters: Sequence[str]
 ) -> LengthControlled | Uncontrolled | None:
+    """Return b's win-rate at equal lengths, if there are preferences and both answers to each."""
     rows = [
         (key, result.value, len(result.output) - len(result.reference))
-        for key, result in results.items()
+        for key, result in paired.b.items()
         if result.output is not None and result.reference is not None
     ]
-    if len(rows) < len(results):
+    if paired.figure != PREFERENCE or len(rows) < len(paired.b):
         return None
     keys, won, longer = zip(*rows, strict=True)
     return length_controlled(Compared(won=won, longer_by=longer, prompts=keys, clusters=clusters))
-
-
-def _about_lengths(controlled: Mapping[str, LengthControlled | Uncontrolled]) -> list[str]:
-    told = list[str]()
-    for name, found in controlled.items():
-        if isinstance(found, Uncontrolled):
-            told.append(f"{name} has no figure at equal lengths: {found.reason}")
-        else:
-            told += [f"{name} at equal lengths: {remark}" for remark in found.remarks]
-    return told

@@ -19,9 +19,8 @@ from ..data.external_candidate import external_candidate
 from ..data.files import InputError, RowError, file_digest, placed_rows
 from ..data.prompt_rows import HEADED, Inputs, RowShape, to_prompt
 from ..data.prompts import TINY
-from ..data.row_fields import text_or_empty
-from ..data.row_texts import optional_text
 from ..data.text_lines import Row
+from ..lake.imports.compared_rows import generator_in, output_in
 from ..run.handles import Prompts, Rows
 from ..run.run import Run, Verb, Work
 
@@ -111,10 +110,8 @@ def read_outputs(path: Path) -> Outputs:
         try:
             # A run may put an instruction and its input together in any of these ways.
             asked = {_messages(row, path.name, form) for form in HEADED}
-            generator = optional_text(row, "generator") or UNNAMED
-            output = ReferenceOutput(
-                text=text_or_empty(row.get("output"), "output"), generator=generator
-            )
+            generator = generator_in(row) or UNNAMED
+            output = ReferenceOutput(text=output_in(row), generator=generator)
         except RowError as error:
             raise InputError(f"{path}, {place}: {error}") from error
         for messages in asked:

@@ -1,22 +1,29 @@
-"""Reading two answers that were compared: AlpacaFarm and AlpacaEval."""
+"""Reading AlpacaFarm's and AlpacaEval's rows: an answer, or two that were compared.
+
+The fields of such a row are read here, whatever it is read for: an import, a check of judges, a
+verdict on files, or the outputs of a reference model.
+"""
 
 from collections.abc import Iterator
+from typing import Literal, cast
 
 from ....stores.records import Candidate, Order, Prompt, storable
 from ....stores.schemas import Row as StoredRow
-from ...data.files import Row
+from ...data.files import Row, RowError
 from ...data.prompt_context import CONTEXT_FIELDS, OTHER_MEDIA
 from ...data.prompt_rows import LISTED
 from ...data.rating_scale import number
 from ...data.row_fields import (
+    FIRST,
     PLAIN_VOTES,
+    SECOND,
     add_family,
     human,
     one_of,
     published_text,
     vote_of,
 )
-from ...data.row_texts import optional_text
+from ...data.row_texts import optional_text, show_value
 from .answer_rows import candidates
 from .imported_rows import Maker
 
@@ -34,6 +41,12 @@ ORDERS: tuple[Order, ...] = ("as_given", "swapped")
 """The orders in which a judge may have seen the two answers."""
 
 Rows = Iterator[StoredRow]
+Side = Literal["", "_1", "_2"]
+"""The answer of a row with one, the first of two, or the second."""
+PREFERENCE = "preference"
+SIDES: tuple[Side, Side] = ("_1", "_2")
+ROUNDING = 1e-9
+"""How far a sum of probabilities may exceed AlpacaEval's bounds, 1 and 2."""
 
 
 def alpaca(row: Row, make: Maker) -> Rows:
@@ -48,15 +61,56 @@ def alpaca(row: Row, make: Maker) -> Rows:
     text = storable(said) if isinstance(said, str) else ""
     if number(given) not in PLAIN_VOTES:
         text = f"{text}\n\n[preference as given: {given}]".strip()
-    annotator = optional_text(row, "annotator") or _numbered_person(row) or make.source
     order = one_of(row, "order", ORDERS) or "as_given"
+    annotator = annotator_in(row) or make.source
     yield make.preference(first, second, annotator, vote_of(given), order=order, text=text)
 
 
-def _numbered_person(row: Row) -> str | None:
-    """Return the person of a row of AlpacaFarm's human annotations."""
+def output_in(row: Row, side: Side = "") -> str:
+    """Return an answer of a row, which may be empty.
+
+    Raises:
+        RowError: if it is missing, or not a text.
+    """
+    return published_text(row.get(f"output{side}"), f"output{side}")
+
+
+def generator_in(row: Row, side: Side = "") -> str | None:
+    """Return the model that gave an answer of a row."""
+    return optional_text(row, f"generator{side}")
+
+
+def annotator_in(row: Row) -> str | None:
+    """Return the judge of a row, or the person of AlpacaFarm's human annotations."""
+    given = row.glance("annotator")
+    if isinstance(given, Row):
+        # AlpacaEval may describe its annotator by an object.
+        return optional_text(cast("Row", row.get("annotator")), "name")
+    if name := optional_text(row, "annotator"):
+        return name
     index = row.get("annotator_index")
     return None if index is None else human(str(index))
+
+
+def won_in(row: Row) -> float | None:
+    """Return the second model's share of the win: 1, 0, a probability, or 0.5 for a draw.
+
+    A preference of 1 means that the first wins, 2 that the second does, 0 or 1.5 that neither;
+    values between 1 and 2 are the judge's probability.
+
+    Raises:
+        RowError: if the preference is something else.
+    """
+    given = row.get(PREFERENCE)
+    if given is None:
+        return None
+    value = number(given)
+    if value is None or not (value == 0 or FIRST - ROUNDING <= value <= SECOND + ROUNDING):
+        raise RowError(
+            f"{PREFERENCE!r} must be between 1 (the first wins) and 2 (the second), 0 or 1.5 for a "
+            f"tie, or null, but is {show_value(given)}"
+        )
+    return 0.5 if value == 0 else value - FIRST
 
 
 def _two(row: Row, make: Maker) -> tuple[Prompt, Candidate, Candidate]:
@@ -68,9 +122,9 @@ def _two(row: Row, make: Maker) -> tuple[Prompt, Candidate, Candidate]:
     first, second = (
         make.candidate(
             prompt,
-            published_text(row.get(f"output_{side}"), f"output_{side}"),
-            optional_text(row, f"generator_{side}"),
+            output_in(row, side),
+            generator_in(row, side),
         )
-        for side in (1, 2)
+        for side in SIDES
     )
     return prompt, first, second

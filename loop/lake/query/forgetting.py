@@ -9,7 +9,7 @@ from typing import Final
 
 from ....stores.records import Evaluation, Score
 from ...data.step_names import step_of
-from ..statistics.win_rate import difference
+from ..statistics.clustered_error import difference
 
 PREFIX: Final = "probe:"
 """The prefix of probes' benchmarks."""

@@ -171,20 +171,21 @@ def file_lines(found: "RecordedVerdict") -> list[str]:
     if (rate := found.controlled) is not None:
         wins, error = 100 * rate.win_rate, 100 * rate.standard_error
         lines.append(f"  b at equal lengths: wins {wins:.1f} % ± {error:.1f}")
-    # The first line already contains the reason why bounds are missing.
-    said = None if all_told.low is not None else all_told.remark
-    lines += [f"  note: {remark}" for remark in found.remarks if remark != said]
+    lines += [f"  note: {remark}" for remark in found.remarks]
     lines.append(f"  each bound errs in at most {found.level:.2%} of comparisons")
     return lines
 
 
 def _answer(decision: "Decision") -> str:
+    from ..lake.statistics.decisions import too_few
+
     if decision.answer == "better":
         return "better: b is better than a"
     if decision.answer == "not better":
-        return "not better: b is not better than a"
+        small = (decision.low or 0) > 0
+        return f"not better: {'the gain is too small' if small else 'b is not better than a'}"
     if decision.low is None:
-        return f"undecided: {decision.remark}"
+        return f"undecided: {too_few(decision.n, decision.clusters)}"
     if decision.needed is None:
         return "undecided: no number of prompts like these is known to decide"
     return f"undecided: about {decision.needed:,} prompts like these would decide"

@@ -57,7 +57,6 @@ def _decision(
         high=own.high,
         answer=own.answer,
         needed=own.needed,
-        remark=None,
     )
 
 

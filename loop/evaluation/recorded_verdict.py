@@ -94,8 +94,6 @@ def verdict_on(paired: PairedPrompts, standard: Standard) -> RecordedVerdict:
     if same is not None:
         decision = replace(decision, answer="not better", needed=None)
         remarks.insert(0, same)
-    if decision.remark is not None:
-        remarks.append(decision.remark)
     controlled, rate = _length_controlled(paired, clusters), standard.error_rate
     if guessed is not None:
         remarks.append(guessed)

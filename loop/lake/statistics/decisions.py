@@ -5,16 +5,13 @@ results/evaluation.md shows its error rate and its power.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from math import pi
 
 import numpy as np
 
 from ....stores.records import Answer
-from .clustered_bounds import ClusterSums, bounds, cluster_sums, has_bounds, p_value, prompts_needed
-
-ALIKE = 0.9
-"""Clusters that weigh like this share of their number count as equal in size."""
+from .clustered_bounds import bounds, cluster_sums, p_value, prompts_needed
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,8 +31,7 @@ class Decision:
     too few or too unequal for a bound. `gained` and `lost` are the shares of prompts that got
     better and worse. `p_better` is how likely a gain like this is without a true gain, `p_worse` a
     loss like this. `needed` is how many prompts, in clusters like these, would decide if results
-    continued as seen; None if it is decided, or no number would decide. `remark` explains in words
-    a result that the numbers alone do not.
+    continued as seen; None if it is decided, or no number would decide.
     """
 
     n: int
@@ -51,7 +47,6 @@ class Decision:
     p_worse: float
     answer: Answer
     needed: int | None
-    remark: str | None
 
 
 def level_of_look(error_rate: float, look: int, earlier: Sequence[bool] = ()) -> float:
@@ -80,7 +75,7 @@ def decide(results: PairedResults, *, alpha: float, worthwhile: float) -> Decisi
     """Return whether the policy of `after` is better, by bounds at the one-sided level `alpha`.
 
     "not better": the upper bound is below `worthwhile`. "better": the lower bound is above 0. If
-    both are true, the gain is real but too small to matter: "not better", with a remark.
+    both are true, the gain is real but too small to matter: "not better".
 
     Raises:
         ValueError: if results are empty.
@@ -95,7 +90,7 @@ def decide(results: PairedResults, *, alpha: float, worthwhile: float) -> Decisi
     elif low is not None and low > 0:
         answer = "better"
     before, after = np.asarray(results.before, float), np.asarray(results.after, float)
-    decision = Decision(
+    return Decision(
         n=len(before),
         clusters=round(sums.clusters),
         before=float(before.mean()),
@@ -109,9 +104,7 @@ def decide(results: PairedResults, *, alpha: float, worthwhile: float) -> Decisi
         p_worse=p_value(sums.mirrored()),
         answer=answer,
         needed=prompts_needed(sums, alpha, worthwhile) if answer == "undecided" else None,
-        remark=None,
     )
-    return replace(decision, remark=_remark(results, sums, decision, alpha, worthwhile))
 
 
 def holm(p_values: Mapping[str, float]) -> dict[str, float]:
@@ -169,45 +162,9 @@ def _part(results: PairedResults, rows: Sequence[int]) -> PairedResults:
     )
 
 
-def _remark(
-    results: PairedResults, sums: ClusterSums, decision: Decision, alpha: float, worthwhile: float
-) -> str | None:
-    same = _sameness(results)
-    if not has_bounds(sums, alpha):
-        few = too_few(round(sums.n), round(sums.clusters), sums.alike)
-        return f"{few}; {same}" if same else few
-    return same or _smallness(decision, worthwhile)
-
-
-def _sameness(results: PairedResults) -> str | None:
-    values = set(results.before)
-    if list(results.before) != list(results.after):
-        return "there is no headroom: every value before is 1" if values == {1} else None
-    if len(values) > 1:
-        return "both have the same value for every prompt"
-    headroom = "; there is no headroom" if values == {1} else ""
-    return f"every value of both is {results.before[0]:g}{headroom}"
-
-
-def too_few(prompts: int, clusters: int, alike: float | None = None) -> str:
-    """Return why a difference lacks bounds: the prompts are too few clusters.
-
-    `alike` is how many clusters of one size would weigh as much.
-    """
-    even = alike is None or alike > ALIKE * clusters
-    unequal = "" if even else f", so unequal that they weigh like {alike:.1f}"
+def too_few(prompts: int, clusters: int) -> str:
+    """Return why a difference lacks bounds: its clusters are too few, or one weighs too much."""
     counted = f"{prompts:,} prompts are only {clusters:,} cluster" + ("s" if clusters > 1 else "")
     if clusters == prompts:
         counted = f"there are only {prompts:,} prompts" if prompts > 1 else "there is only 1 prompt"
-    return f"{counted}{unequal}: too few for bounds"
-
-
-def _smallness(decision: Decision, worthwhile: float) -> str | None:
-    if decision.answer == "not better" and (decision.low or 0) > 0:
-        return f"there is a gain, but a smaller one than the worthwhile {worthwhile:g}"
-    if decision.answer == "undecided" and 0 <= decision.difference < worthwhile:
-        return (
-            f"the difference lies between nothing and the worthwhile {worthwhile:g}: more prompts "
-            "may decide either way"
-        )
-    return None
+    return f"{counted}: too few, or too unequal, for bounds"

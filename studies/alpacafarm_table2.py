@@ -20,7 +20,7 @@ from seed_lines import plotted
 
 from lpfloop.loop.data.splits import HELD_OUT
 from lpfloop.loop.evaluation.assess import TRUE_SCORE
-from lpfloop.loop.evaluation.best_of_curve import benchmark
+from lpfloop.loop.evaluation.best_of_n import benchmark
 from lpfloop.loop.evaluation.fitted_win_rates import WIN_RATE
 from lpfloop.loop.evaluation.plots import Intervals
 from lpfloop.loop.lake.query.figures import LENGTH

@@ -5,7 +5,7 @@ Nothing but the reward model is trained. Its curve shows how far the reward can 
 
 from ...configs.recipes import BestOfN
 from ...stores.records import Checkpoint
-from ..evaluation.best_of_win_rates import measure_best_of
+from ..evaluation.best_of_n import measure_best_of
 from ..run.iteration import Iteration
 from ..stages.refine import best
 from ..stages.reward import reward

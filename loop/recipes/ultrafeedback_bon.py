@@ -5,7 +5,7 @@ Nothing but the reward model is trained; the paper's curve has n in 1, 2, 4, 8, 
 
 from ...configs.recipes import UltraFeedbackBoN
 from ...stores.records import Checkpoint
-from ..evaluation.best_of_win_rates import measure_best_of
+from ..evaluation.best_of_n import measure_best_of
 from ..run.iteration import Iteration
 from ..stages.refine import best
 from ..stages.reward import reward

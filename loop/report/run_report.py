@@ -45,7 +45,6 @@ SECTIONS: Sequence[Callable[[RunReader], Section]] = (
 DIGESTED = 30_000
 """Of so many rows at most the digest is computed: of millions it takes longer than the report."""
 NONE = "-"
-COUNTED = ("candidates", "critiques", "pairs", "demonstrations", "unpaired_answers")
 ROLES = ("policy", "critic", "reward")
 SPLITS = {"train": "to train on", DEV: "to decide by (dev)", HELD_OUT: "held out (test)"}
 
@@ -71,7 +70,6 @@ def run_report(run: RunReader, work: str) -> Report:
         needs=told_needs(run, work),
         figures=_figures(run),
         verdicts=list(_verdicts(run)),
-        counts=list(_counts(run)),
         roles=[*_roles(run), *_prompts(run)],
     )
 
@@ -147,20 +145,6 @@ def _verdicts(run: RunReader) -> Iterator[Sequence[str]]:
 
 def _verdict(row: PolicyVerdict | None) -> str:
     return NONE if row is None else f"{row.answer}: {told_verdict(row)}"
-
-
-def _counts(run: RunReader) -> Iterator[Sequence[str]]:
-    """Give a head, then how many rows each iteration made, and in how many hours of its stages."""
-    tables = [name for name in COUNTED if any(run.journal.parts(table=name))]
-    yield "Iteration", *tables, "hours"
-    stages = run.journal.stages()
-    for number in sorted({stage.iteration for stage in stages}):
-        rows = [
-            sum(part.rows for part in run.journal.parts(table=name, iteration=number))
-            for name in tables
-        ]
-        seconds = sum(stage.seconds for stage in stages if stage.iteration == number)
-        yield str(number), *(f"{n:,}" if n else NONE for n in rows), f"{seconds / 3600:.2f}"
 
 
 def _roles(run: RunReader) -> Iterator[Sequence[str]]:

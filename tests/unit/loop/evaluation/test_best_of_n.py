@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rows import CANDIDATE, REWARD
 
-from lpfloop.loop.evaluation.best_of_curve import expectations, rank_samples, weights
+from lpfloop.loop.evaluation.best_of_n import expectations, rank_samples, weights
 
 
 def test_weights_are_the_papers():

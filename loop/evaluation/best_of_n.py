@@ -5,6 +5,10 @@ drawn without replacement, is the i-th with probability C(i-1, n-1) / C(N, n). S
 unbiased estimate of the result of any n <= N, for the reward that chooses and for every other
 number: if the true score falls while the reward rises, the reward is over-optimised (AlpacaFarm,
 Section 4.4).
+
+The win-rate (Figures 5 and 12) is of the n samples of a prompt whose ids, which are random, come
+first: an expectation over all choices of n would need a comparison of every sample. A sample that
+is the best for several n is compared once, and so is a text that was drawn twice.
 """
 
 import math
@@ -15,16 +19,28 @@ from statistics import fmean
 from ...policies.online.truncation_penalty import apply_rule
 from ...stores.journal_reader import Unit
 from ...stores.keys import Json, row_id
-from ...stores.records import Candidate, Evaluation, Reward
+from ...stores.records import Candidate, Evaluation, Preference, Reward, Score
 from ...stores.schemas import RowsByType
+from ..data.splits import HELD_OUT
 from ..lake.statistics.clustered_error import mean_error
 from ..run.handles import Best, Rows
 from ..run.iteration import Iteration
 from ..run.run import Verb
-from .assess import TRUE_SCORE, load_oracle
-from .metrics import clustered_params, given_clusters, number_of
+from .assess import (
+    ASSESS,
+    TRUE_SCORE,
+    EvalSet,
+    assess,
+    compare_with_reference,
+    every_row,
+    load_oracle,
+)
+from .fitted_win_rates import WIN_RATE, WON, at_equal_lengths
+from .metrics import clustered_params, given_clusters, number_of, score_of, summarise
 
-BEST_OF_N = Verb("best_of_n")
+BEST_OF_N, CHOOSE = Verb("best_of_n"), Verb("best_of_fewer")
+FEWER = "best:fewer"
+"""The stage of the answers that are the best of fewer samples, and not of all."""
 EXPECTED = "expected_"
 """The prefix of the curve's metrics: they are expectations over the samples."""
 DIVERGENCE = "kl_bound"
@@ -118,7 +134,7 @@ def expectations(values: Sequence[Metrics], most: int) -> dict[int, dict[str, fl
     }
 
 
-def curve(it: Iteration, best: Best, *, most: int) -> None:
+def _curve(it: Iteration, best: Best, *, most: int) -> None:
     """Commit the results of best-of-n for n = 1, 2, 4 .. most: means over prompts."""
     oracle = it.run.config.assessment.oracle
     clusters = given_clusters(prompt for chunk in it.held_out.chunks for prompt in chunk)
@@ -130,7 +146,7 @@ def curve(it: Iteration, best: Best, *, most: int) -> None:
                 clusters.get(prompt_id, prompt_id),
                 expectations(_values(it, prompt_id, samples), most),
             )
-            for samples_of in by_chunk(it, best)
+            for samples_of in _by_chunk(it, best)
             for prompt_id, samples in samples_of.items()
         ]
         return {Evaluation: list(_evaluations(it, found, most))}
@@ -140,30 +156,30 @@ def curve(it: Iteration, best: Best, *, most: int) -> None:
     it.run.make(it.number, "curve", work, make)
 
 
-def best_answers(it: Iteration, best: Best) -> Rows[Candidate]:
+def _best_answers(it: Iteration, best: Best) -> Rows[Candidate]:
     """Commit the best sample of each prompt once more, as the answer that best-of-n gives."""
 
     def make(unit: Unit) -> RowsByType:
-        found = ranked_chunk(it, best, unit.chunk)
-        return {Candidate: [answer("best", unit.key, of.candidates[-1]) for of in found.values()]}
+        found = _ranked_chunk(it, best, unit.chunk)
+        return {Candidate: [_answer("best", unit.key, of.candidates[-1]) for of in found.values()]}
 
     work = it.work(BEST_OF_N, "answers", best.candidates, best.rewards)
     return it.rows(Candidate, "best", work, make)
 
 
-def answer(stage: str, key: str, sample: Candidate) -> Candidate:
+def _answer(stage: str, key: str, sample: Candidate) -> Candidate:
     """Return a sample as the chosen answer: a separate row, made from the sample."""
     identity = row_id("cand", [stage, key, sample.candidate_id])
     return replace(sample, candidate_id=identity, parent_id=sample.candidate_id)
 
 
-def by_chunk(it: Iteration, best: Best) -> Iterator[dict[str, RankedSamples]]:
+def _by_chunk(it: Iteration, best: Best) -> Iterator[dict[str, RankedSamples]]:
     """Yield the ranked samples of each chunk, by prompt."""
     for chunk in range(best.candidates.chunks):
-        yield ranked_chunk(it, best, chunk)
+        yield _ranked_chunk(it, best, chunk)
 
 
-def ranked_chunk(it: Iteration, best: Best, chunk: int) -> dict[str, RankedSamples]:
+def _ranked_chunk(it: Iteration, best: Best, chunk: int) -> dict[str, RankedSamples]:
     """Return the scored samples of a chunk's prompts as the run ranks them."""
     samples, rewards = it.chunk(best.candidates, chunk), it.chunk(best.rewards, chunk)
     return rank_samples(samples, rewards)
@@ -208,3 +224,99 @@ def _evaluation(
     clusters, values = zip(*sample, strict=True)
     error = mean_error(values, clusters)
     return number_of(it, benchmark(n), metric, fmean(values), stderr=error, n=len(sample))
+
+
+def measure_best_of(it: Iteration, best: Best, *, most: int) -> None:
+    """Measure the best of n answers, n = 1, 2, 4 .. most, and assess the best of the largest n.
+
+    For smaller n only the win-rate is measured; without a reference for win-rates, nothing is.
+    """
+    _curve(it, best, most=most)
+    eval_set = EvalSet(prompts=it.held_out, name=HELD_OUT, benchmark=benchmark(most))
+    of_all = _best_answers(it, best)
+    said = assess(it, of_all, eval_set)
+    if said.outputs is None or said.preferences is None:
+        return
+    below = counts(most)[:-1]
+    fewer = _best_of_fewer(it, best, below)
+    compared = compare_with_reference(it, eval_set, fewer, said.outputs)
+    judged = ((of_all, said.preferences), (fewer, compared))
+    for n in below:
+        _measure_win_rate(
+            it, best, replace(eval_set, benchmark=benchmark(n)), n, said.outputs, judged
+        )
+
+
+def _measure_win_rate(
+    it: Iteration,
+    best: Best,
+    eval_set: EvalSet,
+    n: int,
+    outputs: Rows[Candidate],
+    judged: Sequence[tuple[Rows[Candidate], Rows[Preference]]],
+) -> None:
+    """Commit the win-rates of the best of n; `judged` are answers, each with its comparisons."""
+
+    def make(_: Unit) -> RowsByType:
+        scored = [of for chunk in _by_chunk(it, best) for of in chunk.values()]
+        texts = [c for of in scored if (c := best_of_few(of, n)) is not None]
+        verdicts = _verdicts(it, judged)
+        asked = [(c, verdicts[c.prompt_id, c.text]) for c in texts]
+        read = [row for _, row in asked if row.preferred is not None]
+        scores = [_score(it, eval_set.benchmark, row) for row in read]
+        lengths = {row.second_id: len(c.text) for c, row in asked}
+        lengths |= {row.candidate_id: len(row.text) for row in every_row(it, outputs)}
+        fitted = at_equal_lengths(it, eval_set.benchmark, eval_set.clusters, read, lengths)
+        return {Score: scores, Evaluation: [*summarise(scores, eval_set.clusters), *fitted]}
+
+    params = clustered_params({"best_of": n}, eval_set.clusters)
+    read = [rows for both in judged for rows in both]
+    work = it.whole(ASSESS, params, best.candidates, best.rewards, outputs, *read)
+    it.run.make(it.number, f"assess:{eval_set.benchmark}", work, make)
+
+
+def _verdicts(
+    it: Iteration, judged: Sequence[tuple[Rows[Candidate], Rows[Preference]]]
+) -> dict[tuple[str, str], Preference]:
+    """Return the preference about each answer, by its prompt and text."""
+    found = dict[tuple[str, str], Preference]()
+    for answers, preferences in judged:
+        said = {row.second_id: row for row in every_row(it, preferences)}
+        for row in every_row(it, answers):
+            found[row.prompt_id, row.text] = said[row.candidate_id]
+    return found
+
+
+def best_of_few(samples: RankedSamples, n: int) -> Candidate | None:
+    """Return the best of n of a prompt's scored samples; None if it has fewer.
+
+    The samples of a smaller n are a subset of a larger n's, in any order of the rows.
+    """
+    if n > len(samples.candidates):
+        return None
+    chosen = set(sorted(c.candidate_id for c in samples.candidates)[:n])
+    return next(c for c in reversed(samples.candidates) if c.candidate_id in chosen)
+
+
+def _best_of_fewer(it: Iteration, best: Best, below: Sequence[int]) -> Rows[Candidate]:
+    """Commit, as answers, the samples that are the best of fewer, each text of a prompt once."""
+
+    def make(unit: Unit) -> RowsByType:
+        found = dict[tuple[str, str], Candidate]()
+        for samples in _ranked_chunk(it, best, unit.chunk).values():
+            of_all = samples.candidates[-1].text
+            for n in below:
+                chosen = best_of_few(samples, n)
+                if chosen is not None and chosen.text != of_all:
+                    found.setdefault((chosen.prompt_id, chosen.text), chosen)
+        return {Candidate: [_answer(FEWER, unit.key, sample) for sample in found.values()]}
+
+    params: Json = {"below": list(below)}
+    work = it.work(CHOOSE, params, best.candidates, best.rewards)
+    return it.rows(Candidate, FEWER, work, make)
+
+
+def _score(it: Iteration, benchmark: str, row: Preference) -> Score:
+    assert row.preferred is not None  # noqa: S101 -- unread ones have no score
+    won = WON[row.preferred]
+    return score_of(it, benchmark, WIN_RATE, won, prompt=row.prompt_id, candidate=row.second_id)

@@ -32,12 +32,6 @@ def model(
     *,
     lake: Lake = DEFAULT_LAKE,
     every: Annotated[bool, typer.Option("--all", help="List all models of the run.")] = False,
-    by: Annotated[
-        str | None,
-        typer.Option(
-            "--metric", help="Metric by which a model is the best; default: verified success."
-        ),
-    ] = None,
     copy: Annotated[
         Path | None, typer.Option("--copy", help="Copy it into this new folder.", metavar="DIR")
     ] = None,
@@ -71,9 +65,9 @@ def model(
         run, which = _run_and_model(lake, words or [])
         try:
             if every:
-                _print_all(run, by, as_json=as_json)
+                _print_all(run, as_json=as_json)
                 return
-            checkpoint, why = _chosen(run, which, by)
+            checkpoint, why = _chosen(run, which)
             if copy is not None:
                 _copy(run, checkpoint, copy, force=force)
             elif serve:
@@ -122,18 +116,14 @@ def _is_id(word: str) -> bool:
     return len(word) >= SHORTEST_ID and ID.fullmatch(word) is not None
 
 
-def _chosen(run: "RunReader", which: str, by: str | None) -> "tuple[Checkpoint, str | None]":
+def _chosen(run: "RunReader", which: str) -> "tuple[Checkpoint, str | None]":
     """Return the checkpoint, and why it is the best if `best` was requested."""
     from ..lake.query.best_model import best_model
     from ..lake.query.model_names import BEST, checkpoints, model_of
 
     if which != BEST:
-        if by is not None:
-            raise FormError(
-                "--metric says by what the best is the best: ask for `best`, or for --all"
-            )
         return model_of(run, which), None
-    best = best_model(run, checkpoints(run), by)
+    best = best_model(run, checkpoints(run))
     return best.checkpoint, str(best)
 
 
@@ -157,24 +147,24 @@ def _print(
         print_page(model_page(found, why, in_lake(lake)))
 
 
-def _print_all(run: "RunReader", by: str | None, *, as_json: bool) -> None:
-    from ..lake.query.best_model import NoSuchFigureError, best_model
-    from ..lake.query.model_names import checkpoints
+def _print_all(run: "RunReader", *, as_json: bool) -> None:
     from ..lake.query.row_output import is_table, write_frame
-    from ..lake.trace.model_page import models_frame
-    from ..lake.trace.published_model import published_model
+    from ..lake.trace.model_page import list_models
     from ..run.terminal import say
 
-    made = checkpoints(run)
-    try:
-        best = best_model(run, made, by)
-    except NoSuchFigureError:
-        if by is not None:
-            raise
-        best = None
-    models = [published_model(run, checkpoint) for checkpoint in made]
-    columns = ("name", "checkpoint_id", "parent", "recipe", "steps", "value", "stderr", "state")
-    write_frame(models_frame(models, best), Form.AUTO, columns, as_json=as_json)
+    models, best = list_models(run)
+    columns = (
+        "name",
+        "checkpoint_id",
+        "parent",
+        "recipe",
+        "steps",
+        "value",
+        "low",
+        "high",
+        "state",
+    )
+    write_frame(models, Form.AUTO, columns, as_json=as_json)
     if best is not None and is_table(Form.AUTO, as_json=as_json):
         say(f"M_{best.checkpoint.iteration} is {best}")
 

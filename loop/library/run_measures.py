@@ -22,15 +22,13 @@ from ..evaluation.critic_report import figures_frame
 from ..evaluation.ranking_agreement import ranking_agreement
 from ..lake.exports.export import Export, Exported, export_table
 from ..lake.query.alarm_list import alarm_rows
-from ..lake.query.best_model import NoSuchFigureError, best_model
 from ..lake.query.model_figures import results_by
 from ..lake.query.model_names import PUBLISHED, checkpoints, model_of
 from ..lake.query.run_verdicts import RunVerdict, run_verdict
 from ..lake.search.text_search import TextSearch, search
-from ..lake.trace.model_page import models_frame
+from ..lake.trace.model_page import list_models
 from ..lake.trace.published_model import PublishedModel, copy_model, published_model
 from ..report.write_report import write_run_report
-from .rows_frame import RowsFrame
 from .table_frames import RunTables
 
 
@@ -105,10 +103,10 @@ class RunMeasures(RunTables):
             return distributed(groups)
         return figures_frame([figures(one) for one in groups])
 
-    def alarms(self, iteration: int | None = None, *, limit: int | None = None) -> RowsFrame:
+    def alarms(self, iteration: int | None = None, *, limit: int | None = None) -> pl.LazyFrame:
         """Return the signs that the run learns to please its judge, the newest first."""
         rows = alarm_rows(self._reader, iteration)
-        return RowsFrame.of(rows if limit is None else rows.head(limit))
+        return rows if limit is None else rows.head(limit)
 
     def search(
         self,
@@ -135,8 +133,8 @@ class RunMeasures(RunTables):
         )
         return search(self.lake, wanted)
 
-    def model(self, which: str = PUBLISHED, *, metric: str | None = None) -> PublishedModel:
-        """Return a model of the run: `M_2`, `latest`, `best` (by a figure), or a checkpoint's id.
+    def model(self, which: str = PUBLISHED) -> PublishedModel:
+        """Return a model of the run: `M_2`, `latest`, `best`, or a checkpoint's id.
 
         The default is the best model that the loop keeps, or the latest if it has no verdicts.
 
@@ -144,22 +142,11 @@ class RunMeasures(RunTables):
             NoSuchRunError: if the run does not have this model.
             NoSuchFigureError: if no figure was measured by which to choose the best.
         """
-        return published_model(self._reader, model_of(self._reader, which, metric))
+        return published_model(self._reader, model_of(self._reader, which))
 
-    def models(self, *, metric: str | None = None) -> pl.DataFrame:
-        """Return all models of the run, one row each, with the figure that ranks them.
-
-        Raises:
-            NoSuchFigureError: if the figure `metric` was not measured.
-        """
-        made = checkpoints(self._reader)
-        try:
-            best = best_model(self._reader, made, metric)
-        except NoSuchFigureError:
-            if metric is not None:
-                raise
-            best = None
-        return models_frame([published_model(self._reader, one) for one in made], best)
+    def models(self) -> pl.DataFrame:
+        """Return all models of the run, one row each, with the figure that compares them."""
+        return list_models(self._reader)[0]
 
     def copy_model(self, copy: str | Path, which: str = PUBLISHED, *, force: bool = False) -> Path:
         """Copy a model to the new folder `copy`, every byte compared; return the folder.
@@ -170,7 +157,7 @@ class RunMeasures(RunTables):
             TargetError: if the folder is there already, or cannot be made.
         """
         target = Path(copy)
-        copy_model(self._reader, model_of(self._reader, which, None), target, force=force)
+        copy_model(self._reader, model_of(self._reader, which), target, force=force)
         return target
 
     def export(
@@ -203,11 +190,9 @@ class RunMeasures(RunTables):
         )
         return export_table(job)
 
-    def annotations(self, *, quality: bool = False) -> RowsFrame:
+    def annotations(self, *, quality: bool = False) -> pl.LazyFrame:
         """Return people's judgements; with `quality`, their pace and agreement by day."""
-        return RowsFrame.of(
-            quality_rows(self._reader)[0] if quality else annotation_rows(self._reader)
-        )
+        return quality_rows(self._reader)[0] if quality else annotation_rows(self._reader)
 
     def report(
         self,

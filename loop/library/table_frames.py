@@ -14,7 +14,6 @@ from ...stores.derived import scan_derived
 from ...stores.lake import RunReader
 from ..lake.query import tables
 from ..lake.query.filters import Filters
-from .rows_frame import RowsFrame
 
 
 class RunTables:
@@ -47,7 +46,7 @@ class RunTables:
         sort: str | None = None,
         limit: int | None = None,
         **filters: Unpack[Filters],
-    ) -> RowsFrame:
+    ) -> pl.LazyFrame:
         """Return the rows of a table, by default all of them in the order of the stored rows.
 
         Candidates have their task and their reward, too. `derived` names a table of
@@ -58,10 +57,9 @@ class RunTables:
         Raises:
             ListError: if there is no such table, filter or column, or the run has no such word.
         """
-        about = tables.table_of(table)
-        if not (filters or sort or limit or about.added):
+        if not (filters or sort or limit or tables.table_of(table).added):
             return self._stored_rows(table, iteration, derived)
-        found = tables.rows(
+        return tables.rows(
             self._reader,
             table,
             filters,
@@ -70,9 +68,8 @@ class RunTables:
             sort=sort,
             limit=limit,
         )
-        return RowsFrame.of(found, "" if filters or sort or limit else table)
 
-    def prompts(self) -> RowsFrame:
+    def prompts(self) -> pl.LazyFrame:
         """Return the prompts x."""
         return self.rows("prompts")
 
@@ -83,7 +80,7 @@ class RunTables:
         sort: str | None = None,
         limit: int | None = None,
         **filters: Unpack[Filters],
-    ) -> RowsFrame:
+    ) -> pl.LazyFrame:
         """Return the candidates: samples, refinements, greedy answers, imported texts."""
         return self.rows("candidates", iteration, sort=sort, limit=limit, **filters)
 
@@ -94,15 +91,15 @@ class RunTables:
         sort: str | None = None,
         limit: int | None = None,
         **filters: Unpack[Filters],
-    ) -> RowsFrame:
+    ) -> pl.LazyFrame:
         """Return the critiques f(x, y), each with its aspects."""
         return self.rows("critiques", iteration, sort=sort, limit=limit, **filters)
 
-    def ratings(self, iteration: int | None = None) -> RowsFrame:
+    def ratings(self, iteration: int | None = None) -> pl.LazyFrame:
         """Return one row for each aspect that a critique rates."""
         tasks = self.prompts().select("prompt_id", "task").unique("prompt_id")
         aspect = pl.col("aspects").struct
-        return RowsFrame.of(
+        return (
             self.critiques(iteration)
             .explode("aspects", empty_as_null=False)
             .select(
@@ -126,14 +123,12 @@ class RunTables:
         sort: str | None = None,
         limit: int | None = None,
         **filters: Unpack[Filters],
-    ) -> RowsFrame:
+    ) -> pl.LazyFrame:
         """Return the pairs; `derived` names a table of `lpfloop.rebuild_pairs`."""
         return self.rows("pairs", iteration, derived=derived, sort=sort, limit=limit, **filters)
 
-    def _stored_rows(self, table: str, iteration: int | None, derived: str | None) -> RowsFrame:
+    def _stored_rows(self, table: str, iteration: int | None, derived: str | None) -> pl.LazyFrame:
         if derived is None:
-            return RowsFrame.of(self._reader.scan(table, iteration=iteration), table)
+            return self._reader.scan(table, iteration=iteration)
         rows = scan_derived(self.folder, derived, table)
-        if iteration is None:
-            return RowsFrame.of(rows, table)
-        return RowsFrame.of(rows.filter(pl.col("iteration") == iteration))
+        return rows if iteration is None else rows.filter(pl.col("iteration") == iteration)

@@ -17,7 +17,7 @@ from ...stores.records import Scope
 from ..data.sanitize import one_line
 from ..data.splits import HELD_OUT
 from ..data.text_wrap import tell
-from ..lake.query.best_model import NOT_BETTER
+from ..lake.query.figures import NOT_BETTER
 from ..lake.query.flips import LostMost
 from ..lake.query.model_figures import ModelFigure, RunResults
 from ..lake.query.policy_figures import WIN_RATE

@@ -73,7 +73,6 @@ def test_refused_names(lake, subtests):
     for words, said in [
         (["nowhere"], "no run 'nowhere'"),
         (["a", "b", "c"], "3 words"),
-        (["--metric", "reward"], "--metric"),
     ]:
         with subtests.test(case=" ".join(words)):
             refused(invoke(lake, "model", *words), said)
@@ -101,18 +100,16 @@ def test_facts_and_figures(lake, ids):
 
 
 def test_best_by_first_measured(tmp_path_factory, small_folder, subtests):
-    for measured, by, name, figure in [
-        ({"math_accuracy": [[1, 0], [1, 0], [0, 1]]}, None, "M_0", "verified success"),
+    for measured, name, figure in [
+        ({"math_accuracy": [[1, 0], [1, 0], [0, 1]]}, "M_0", "verified success"),
         (
             {"verified": [[1, 0], [1, 1], [0, 0]], "math_accuracy": [[0, 0], [0, 0], [1, 1]]},
-            None,
             "M_1",
             "verified success",
         ),
-        ({"win_rate": [[0, 0], [0, 1], [1, 1]]}, None, "M_2", "win-rate"),
+        ({"win_rate": [[0, 0], [0, 1], [1, 1]]}, "M_2", "win-rate"),
         (
             {"rating:A": [[1, 0], [1, 1], [1, 1]], "rating:B": [[1, 1], [0, 1], [1, 1]]},
-            None,
             "M_2",
             "that the critic rates 1 in all aspects",
         ),
@@ -120,7 +117,7 @@ def test_best_by_first_measured(tmp_path_factory, small_folder, subtests):
         with subtests.test(case=name):
             tmp_path = tmp_path_factory.mktemp("case")
             published_run(tmp_path, small_folder, measured=measured)
-            found = document(tmp_path, "model", "best", *(() if by is None else ("--metric", by)))
+            found = document(tmp_path, "model", "best")
             assert found["name"] == name
             assert figure in found["best"]
 

@@ -84,7 +84,7 @@ def test_results_of_all_and_each(lake: Path) -> None:
         "held-out:sums",
         {4},
     )
-    assert best.standings[0].n == 4, "the sums are verified, wherever they lie"
+    assert best.values[0].n == 4, "the sums are verified, wherever they lie"
     by_set = {row.name for row in told.iterations[0].rows if row.scope == "eval_set"}
     assert by_set == {"pets", "sums"}
 

@@ -38,6 +38,8 @@ class NotMeasuredError(ValueError):
 
 
 CONTROLLED = "length_controlled_win_rate"
+NOT_BETTER = ("mean_length", "kl", UNDECIDED, UNMARKED, *COUNTS)
+"""Metrics of which more is not better."""
 ORDER = ("verified", "approval", "reward", "win_rate", CONTROLLED, "true_score", "kl")
 """The figures that are listed first; then others by name, and the length."""
 SHARES = (

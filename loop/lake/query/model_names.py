@@ -78,8 +78,8 @@ def open_with_models(lake: Path, name: str | None) -> RunReader:
     return open_run(lake, None)
 
 
-def model_of(run: RunReader, which: str, by: str | None = None) -> Checkpoint:
-    """Return the checkpoint of a run that a name means; `by` is the figure of `best`.
+def model_of(run: RunReader, which: str) -> Checkpoint:
+    """Return the checkpoint of a run that a name means.
 
     Raises:
         NoSuchRunError: if no checkpoint, or several, match.
@@ -93,7 +93,7 @@ def model_of(run: RunReader, which: str, by: str | None = None) -> Checkpoint:
     if which == PUBLISHED:
         return published_of(run, made)
     if which == BEST:
-        return best_model(run, made, by).checkpoint
+        return best_model(run, made).checkpoint
     number = NUMBER.fullmatch(which)
     every = [*made, *step_policies(run)]
     found = [c for c in every if number and c.name == _write_name(number)]

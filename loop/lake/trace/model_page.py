@@ -1,14 +1,17 @@
 """The page of `lpfloop model`: the facts of a model, its figures, and commands to use it."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping
 
 import polars as pl
 
-from ..query.best_model import BestModel, ModelStanding
+from ....stores.lake import RunReader
+from ..query.best_model import BestModel, NoSuchFigureError, best_model
 from ..query.model_figures import RunResults
+from ..query.model_names import checkpoints
 from ..query.told_figures import figure_label, split_name, told_change, told_interval, told_of
+from ..query.whole_figures import ModelFigure
 from .page import Grid, Page, PageSection
-from .published_model import PublishedModel, State, Weights
+from .published_model import PublishedModel, State, Weights, published_model
 
 GIGA, MEGA = 10**9, 10**6
 ABSENT: dict[State, str] = {
@@ -33,16 +36,23 @@ def model_page(model: PublishedModel, why: str | None, where: str) -> Page:
     return Page(title=f"{model.name} of run {model.run}", sections=tuple(sections))
 
 
-def models_frame(models: Sequence[PublishedModel], best: BestModel | None) -> pl.DataFrame:
-    """Return a row for each model, with the figure by which one of them is the best."""
-    standings = {} if best is None else {s.checkpoint.name: s for s in best.standings}
-    rows = [_model_row(model, standings.get(model.name), best) for model in models]
-    types = {"figure": pl.String, "value": pl.Float64, "stderr": pl.Float64, "n": pl.Int64}
-    return pl.DataFrame(rows, schema_overrides=types, infer_schema_length=None)
+def list_models(run: RunReader) -> tuple[pl.DataFrame, BestModel | None]:
+    """Return a row for each model, and the best of them by the figure that compares them."""
+    made = checkpoints(run)
+    try:
+        best = best_model(run, made)
+    except NoSuchFigureError:
+        best = None
+    values: Mapping[int, ModelFigure] = {} if best is None else best.values
+    models = (published_model(run, checkpoint) for checkpoint in made)
+    rows = [_model_row(model, values.get(model.iteration), best) for model in models]
+    bounds = dict.fromkeys(("value", "low", "high"), pl.Float64)
+    types = {"figure": pl.String, **bounds, "n": pl.Int64}
+    return pl.DataFrame(rows, schema_overrides=types, infer_schema_length=None), best
 
 
 def _model_row(
-    model: PublishedModel, standing: ModelStanding | None, best: BestModel | None
+    model: PublishedModel, row: ModelFigure | None, best: BestModel | None
 ) -> dict[str, object]:
     return {
         "name": model.name,
@@ -51,9 +61,10 @@ def _model_row(
         "recipe": model.recipe,
         "steps": model.steps,
         "figure": best and best.figure.name,
-        "value": standing and standing.value,
-        "stderr": standing and standing.stderr,
-        "n": standing and standing.n,
+        "value": row and row.value,
+        "low": row and row.low,
+        "high": row and row.high,
+        "n": row and row.n,
         "best": best is not None and best.checkpoint.name == model.name,
         "state": model.state,
         "place": model.place,
@@ -73,6 +84,8 @@ def _facts(model: PublishedModel) -> Iterator[tuple[str, str]]:
     trained = _trained_on(model)
     if trained:
         yield "trained on", trained
+    if model.metrics:
+        yield "metrics", ", ".join(f"{name} {value:.4g}" for name, value in model.metrics.items())
     if model.weights is not None:
         yield "weights", _size(model.weights)
     if model.adapter is not None:

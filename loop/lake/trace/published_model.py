@@ -2,9 +2,12 @@
 
 import json
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
+
+import polars as pl
 
 from ....configs.load import stored_config
 from ....configs.schema import RunConfig
@@ -22,12 +25,12 @@ from ....stores.records import Checkpoint
 from ....stores.schemas import plain
 from ....stores.sealed import MANIFEST, files_below, size_of
 from ....stores.targets import folder_target
+from ...data.training_rows import in_use
 from ...run.conditioning import control_of
 from ...run.models import is_endpoint, locate_model
 from ..query.model_figures import RunResults, model_results
 from ..query.model_names import checkpoints
 from ..query.runs import NoSuchRunError
-from .checkpoint_story import TrainedOn, trained_on
 
 State = Literal["here", "bucket", "missing", "removed", "served"]
 """The places of a model's files; `served`: only an endpoint has them."""
@@ -43,12 +46,35 @@ class Weights:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class TrainedOn:
+    """How many rows of one kind a model was trained on.
+
+    `kind` is the kind of the chosen or shown candidates: samples, refinements.
+    """
+
+    table: str
+    rule: str
+    task: str
+    kind: str
+    rows: int
+
+
+SHOWN = {
+    "pairs": "chosen_id",
+    "demonstrations": "candidate_id",
+    "unpaired_answers": "candidate_id",
+}
+"""The column with the candidate that a training shows as right, by the table of its rows."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class PublishedModel:
     """A model of a run: `place` is its folder, or the URL of its endpoint.
 
     `path` is the folder if it is there; `adapter` is the folder of the adapters that were merged
     into the weights, if adapters were trained. `control` is put before the user's message when the
-    model is sampled; `results` are its figures and those of the run's first model.
+    model is sampled; `metrics` are from its training; `results` are its figures and those of the
+    run's first model.
     """
 
     run: str
@@ -65,6 +91,7 @@ class PublishedModel:
     adapter: str | None
     control: str
     trained_on: tuple[TrainedOn, ...]
+    metrics: Mapping[str, float]
     results: RunResults
 
     @property
@@ -96,9 +123,31 @@ def published_model(run: RunReader, checkpoint: Checkpoint) -> PublishedModel:
         weights=_weights(run, checkpoint, place, state),
         adapter=_adapter(Path(place), state),
         control=control_of(configuration(run), checkpoint),
-        trained_on=tuple(trained_on(run, checkpoint)),
+        trained_on=tuple(_trained_on(run, checkpoint)),
+        metrics=json.loads(checkpoint.metrics),
         results=model_results(run, checkpoint.iteration, checkpoint.at_step),
     )
+
+
+def _trained_on(run: RunReader, checkpoint: Checkpoint) -> list[TrainedOn]:
+    """Count the rows of its iteration that a model was trained on; empty for M_0."""
+    if checkpoint.parent_id is None:
+        return []
+    tasks = run.scan("prompts").select("prompt_id", "task").unique("prompt_id")
+    kinds = run.scan("candidates", iteration=checkpoint.iteration).select("candidate_id", "kind")
+    groups = ("rule", "task", "kind")
+    counts = {
+        table: in_use(run.scan(table, iteration=checkpoint.iteration))
+        .select("prompt_id", "rule", candidate_id=shown)
+        .join(tasks, on="prompt_id", how="left")
+        .join(kinds, on="candidate_id", how="left")
+        .group_by(pl.col(groups).fill_null("unknown"))
+        .len("rows")
+        .sort(groups)
+        .collect()
+        for table, shown in SHOWN.items()
+    }
+    return [TrainedOn(table=table, **row) for table in counts for row in counts[table].to_dicts()]
 
 
 def configuration(run: RunReader) -> RunConfig:

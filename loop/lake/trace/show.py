@@ -2,13 +2,16 @@
 
 from dataclasses import dataclass
 
+from ....stores.address import in_lake
 from ....stores.lake import RunReader
 from ....stores.schemas import plain
-from .checkpoint_story import CheckpointStory, checkpoint_page, checkpoint_story
+from ..query.model_names import checkpoints, step_policies
 from .find_row import Found
 from .html_page import page_html
+from .model_page import model_page
 from .page import Page
-from .story import Story, prompt_story
+from .published_model import published_model
+from .story import prompt_story
 from .story_page import story_page
 from .terminal_page import page_text
 from .why import reasons
@@ -16,22 +19,13 @@ from .why import reasons
 
 @dataclass(frozen=True, slots=True)
 class ShownRow:
-    """The details of an id: text for a terminal, HTML for a notebook, a document for programs."""
+    """The details of an id: text for a terminal, HTML for a notebook, a document for programs.
 
-    story: Story | CheckpointStory
+    `document` has the page's rows as JSON data; a prompt's with the reasons for its pairs.
+    """
 
-    @property
-    def page(self) -> Page:
-        """The page to draw."""
-        if isinstance(self.story, Story):
-            return story_page(self.story)
-        return checkpoint_page(self.story)
-
-    @property
-    def document(self) -> dict[str, object]:
-        """The page's rows as JSON data; a prompt's with the reasons for its pairs."""
-        rows: dict[str, object] = plain(self.story)
-        return {**rows, "why": reasons(self.story)} if isinstance(self.story, Story) else rows
+    page: Page
+    document: dict[str, object]
 
     def __str__(self) -> str:
         return page_text(self.page)
@@ -41,7 +35,11 @@ class ShownRow:
 
 
 def show_row(run: RunReader, found: Found, iteration: int | None = None) -> ShownRow:
-    """Return the rows and the page of an id."""
+    """Return the rows and the page of an id; a model's are those of `lpfloop model`."""
     if found.kind == "checkpoint":
-        return ShownRow(checkpoint_story(run, found))
-    return ShownRow(prompt_story(run, found, iteration))
+        made = (*checkpoints(run), *step_policies(run))
+        model = published_model(run, next(c for c in made if c.checkpoint_id == found.id))
+        where = in_lake(run.folder.parent.parent)
+        return ShownRow(model_page(model, None, where), model.as_json())
+    story = prompt_story(run, found, iteration)
+    return ShownRow(story_page(story), {**plain(story), "why": reasons(story)})

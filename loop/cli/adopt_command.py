@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from ...stores.address import in_lake
-from .common import exit_codes, lake_of
+from .common import lake_of
 
 
 def adopt(
@@ -30,8 +30,7 @@ def adopt(
     from ..daemon.resuming import adoption
     from ..run.terminal import say
 
-    with exit_codes():
-        found = adoption(lake, name, force=force)
+    found = adoption(lake, name, force=force)
     for line in found.told:
         say(line)
     say(f"`lpfloop resume {found.run}{in_lake(lake)}` continues it")

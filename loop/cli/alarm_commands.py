@@ -3,9 +3,9 @@
 from typing import TYPE_CHECKING
 
 from ...stores.address import DEFAULT_LAKE
-from ..lake.query.forms import Form
-from .common import AnyRun, AsForm, AsJson, Lake, Limit, OneIteration
+from .common import AnyRun, Lake, Limit, OneIteration
 from .list_commands import list_rows
+from .output import RowOutput
 
 if TYPE_CHECKING:
     import polars as pl
@@ -21,8 +21,7 @@ def alarms(
     lake: Lake = DEFAULT_LAKE,
     iteration: OneIteration = None,
     limit: Limit = None,
-    form: AsForm = Form.AUTO,
-    as_json: AsJson = False,
+    out: RowOutput,
 ) -> None:
     """List a run's warnings, with what to do about each; only those of severity `stop` stop it."""
     from ..lake.query.alarm_list import alarm_rows
@@ -33,4 +32,4 @@ def alarms(
         rows = alarm_rows(run, iteration)
         return rows if limit is None else rows.head(limit)
 
-    list_rows(lake, name, listed, COLUMNS, form, as_json=as_json)
+    list_rows(lake, name, listed, COLUMNS, out)

@@ -6,17 +6,14 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from ...stores.address import DEFAULT_LAKE, in_lake
-from ..lake.query.forms import Form
 from .common import (
     AnyRun,
-    AsForm,
-    AsJson,
     Lake,
     chosen_run,
-    exit_codes,
     folder_of,
 )
 from .list_commands import list_rows
+from .output import RowOutput
 
 if TYPE_CHECKING:
     import polars as pl
@@ -38,15 +35,13 @@ def annotations(
         bool, typer.Option("--commit", help="Only bring what people judged into the run.")
     ] = False,
     lake: Lake = DEFAULT_LAKE,
-    form: AsForm = Form.AUTO,
-    as_json: AsJson = False,
+    out: RowOutput,
 ) -> None:
     """List what people judged in `lpfloop view`, or how well they agree."""
     from ..run.terminal import say
 
     if commit:
-        with exit_codes():
-            _bring_in(folder_of(lake, chosen_run(lake, name)), lake)
+        _bring_in(folder_of(lake, chosen_run(lake, name)), lake)
         return
 
     def listed(run: "RunReader") -> "pl.LazyFrame":
@@ -60,7 +55,7 @@ def annotations(
             rows = annotation_rows(run)
         return rows
 
-    list_rows(lake, name, listed, QUALITY if quality else COLUMNS, form, as_json=as_json)
+    list_rows(lake, name, listed, QUALITY if quality else COLUMNS, out)
 
 
 def _bring_in(folder: Path, lake: Path) -> None:

@@ -19,7 +19,7 @@ from ..run.terminal import guard_streams
 from .adopt_command import adopt
 from .alarm_commands import alarms
 from .annotation_commands import annotations
-from .common import Exit
+from .common import Exit, exit_codes
 from .compare_commands import compare
 from .config_commands import diff_configs, show_config, variants
 from .critic_commands import critic_check
@@ -34,6 +34,7 @@ from .list_commands import candidates, critiques, pairs
 from .machine_commands import doctor
 from .model_commands import model
 from .operate_commands import ctl, pause, status, stop, watch
+from .output import with_output
 from .plan_commands import preview
 from .prepare_commands import prepare
 from .query_commands import sql
@@ -62,6 +63,11 @@ class CommandGroup:
 
 class CommandTree(TyperGroup):
     """The commands; for a command of a group it suggests the full name."""
+
+    def invoke(self, ctx: Any) -> Any:
+        """Run the command; an expected error is one sentence and an exit code."""
+        with exit_codes():
+            return super().invoke(ctx)
 
     def resolve_command(self, ctx: Any, args: list[str]) -> tuple[str | None, Any, list[str]]:
         """Return the command of the first word, as Typer does."""
@@ -153,7 +159,7 @@ PANELS: Mapping[str, Mapping[str, Command | CommandGroup]] = {
 def _add(app: typer.Typer, name: str, group: CommandGroup, *, panel: str) -> None:
     added = typer.Typer(cls=CommandTree, help=group.about, no_args_is_help=True)
     for word, command in group.commands.items():
-        added.command(word)(command)
+        added.command(word)(with_output(command))
     app.add_typer(added, name=name, rich_help_panel=panel)
 
 
@@ -169,7 +175,7 @@ def _tree() -> typer.Typer:
             if isinstance(command, CommandGroup):
                 _add(app, name, command, panel=panel)
             else:
-                app.command(name, rich_help_panel=panel)(command)
+                app.command(name, rich_help_panel=panel)(with_output(command))
     return app
 
 

@@ -10,7 +10,8 @@ import typer
 from ...stores.address import DEFAULT_LAKE
 from ..daemon.run_request import TINY, RunOptions
 from ..lake.query.forms import FormError
-from .common import AnyRun, AsJson, Lake, Settings, exit_codes
+from .common import AnyRun, Lake, Settings
+from .output import DocumentOutput, Output
 from .run_options import (
     ConfigName,
     Critic,
@@ -44,14 +45,13 @@ def show_config(
         ),
     ] = False,
     lake: Lake = DEFAULT_LAKE,
-    as_json: AsJson = False,
+    out: DocumentOutput,
 ) -> None:
     """Print the settings of a run, or of a run to come.
 
     With options of `run`: what these would give it. The YAML can be loaded again.
     """
     from ...configs.show import as_yaml, nest_fields, set_fields, set_secrets
-    from .tables import print_json
 
     options = RunOptions(
         config=preset,
@@ -61,21 +61,18 @@ def show_config(
         critic=critic,
         settings=tuple(settings or ()),
     )
-    with exit_codes():
-        if schema:
-            _print_schema(as_json=as_json)
-            return
-        title, found, sources = _find_config(lake, name, options)
-        shown = set_fields(found, every=every)
-        if as_json:
-            used = {f.path: source for f in shown if (source := sources.get(f.path))}
-            print_json({"of": title, "config": nest_fields(shown), "sources": used})
-            return
-        rest = "" if every else "; what is not here is at its default (--defaults shows it)"
-        typer.echo(f"# {title}{rest}")
-        for path in set_secrets(found):
-            typer.echo(f"# {path} is set, and not shown")
-        typer.echo(as_yaml(shown, sources), nl=False)
+    if schema:
+        _print_schema(out)
+        return
+    title, found, sources = _find_config(lake, name, options)
+    shown = set_fields(found, every=every)
+    used = {f.path: source for f in shown if (source := sources.get(f.path))}
+    rest = "" if every else "; what is not here is at its default (--defaults shows it)"
+    hidden = "".join(f"# {path} is set, and not shown\n" for path in set_secrets(found))
+    out.document(
+        {"of": title, "config": nest_fields(shown), "sources": used},
+        lambda: typer.echo(f"# {title}{rest}\n{hidden}{as_yaml(shown, sources)}", nl=False),
+    )
 
 
 def diff_configs(
@@ -83,34 +80,31 @@ def diff_configs(
     second: Annotated[str, typer.Argument(help="Another run, preset or YAML file.", metavar="B")],
     *,
     lake: Lake = DEFAULT_LAKE,
-    as_json: AsJson = False,
+    out: DocumentOutput,
 ) -> None:
     """Compare two configurations field by field."""
     import polars as pl
 
     from ...configs.show import differences
-    from ..lake.query.row_output import write_frame
 
-    with exit_codes():
-        one, other = _both(lake, first, second)
-        names = (first, second) if first != second else ("A", "B")
-        rows = [
-            {"field": d.path, names[0]: d.first, names[1]: d.second, "effect": d.effect}
-            for d in differences(one, other)
-        ]
-        columns = dict.fromkeys(("field", *names, "effect"), pl.String)
-        write_frame(pl.DataFrame(rows, schema=columns), as_json=as_json)
+    one, other = _both(lake, first, second)
+    names = (first, second) if first != second else ("A", "B")
+    rows = [
+        {"field": d.path, names[0]: d.first, names[1]: d.second, "effect": d.effect}
+        for d in differences(one, other)
+    ]
+    columns = dict.fromkeys(("field", *names, "effect"), pl.String)
+    out.rows(pl.DataFrame(rows, schema=columns))
 
 
-def _print_schema(*, as_json: bool) -> None:
+def _print_schema(out: Output) -> None:
     import polars as pl
 
     from ...configs.describe import every_field
     from ...configs.show import flow, json_schema
-    from ..lake.query.row_output import write_frame
     from .tables import print_json
 
-    if as_json:
+    if out.as_json:
         print_json(json_schema())
         return
     rows = [
@@ -124,16 +118,14 @@ def _print_schema(*, as_json: bool) -> None:
         }
         for field in every_field()
     ]
-    write_frame(pl.DataFrame(rows))
+    out.rows(pl.DataFrame(rows))
 
 
-def variants(*, as_json: AsJson = False) -> None:
+def variants(*, out: DocumentOutput) -> None:
     """List the recipes that `run --variant` takes."""
-    from ..lake.query.row_output import write_frame
     from ..recipes.variant_list import variant_frame
 
-    with exit_codes():
-        write_frame(variant_frame(), as_json=as_json)
+    out.rows(variant_frame())
 
 
 def plain_default(value: object) -> object:

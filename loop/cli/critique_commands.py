@@ -11,7 +11,7 @@ import typer
 
 from ...stores.address import DEFAULT_LAKE, in_lake
 from ..daemon.run_request import TINY, critic_overrides, model_folder
-from .common import DefaultTask, Lake, Settings, exit_codes
+from .common import DefaultTask, Lake, Settings
 from .session import stop_signal, turn
 from .word_completion import preset_names, run_names
 
@@ -64,15 +64,14 @@ def critique(
     from ..lake.imports.answers_file import answers_file
     from ..run.terminal import say
 
-    with exit_codes():
-        critic = model_folder(lake, "critic", critic)
-        wanted = critique_config(_config(critic, config, settings or ()))
-        answers = answers_file(file, task)
-        run = name or name_of(answers, wanted)
-        run_folder(lake, run)
-        say(f"{answers.rows:,} rows of {file}; run {run}")
-        job = Job(config=wanted, lake=lake, name=run, answers=answers)
-        work_on_answers(job, as_json=as_json)
+    critic = model_folder(lake, "critic", critic)
+    wanted = critique_config(_config(critic, config, settings or ()))
+    answers = answers_file(file, task)
+    run = name or name_of(answers, wanted)
+    run_folder(lake, run)
+    say(f"{answers.rows:,} rows of {file}; run {run}")
+    job = Job(config=wanted, lake=lake, name=run, answers=answers)
+    work_on_answers(job, as_json=as_json)
 
 
 def work_on_answers(

@@ -2,26 +2,22 @@
 
 from contextlib import closing
 from dataclasses import replace
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import Annotated, Literal
 
 import typer
 
 from ...stores.address import DEFAULT_LAKE, in_lake
 from .common import (
     AnyRun,
-    AsJson,
     Derived,
     Lake,
     OneIteration,
     Settings,
     chosen_run,
-    exit_codes,
 )
+from .output import DocumentOutput
 from .run_options import ConfigName, Policy, PromptsFile, Seed
 from .session import stop_signal, work_on
-
-if TYPE_CHECKING:
-    from ..lake.derive.derivation import Told
 
 NewName = Annotated[
     str | None,
@@ -73,12 +69,13 @@ def rebuild_pairs(
     ] = False,
     derived_name: NewName = None,
     lake: Lake = DEFAULT_LAKE,
-    as_json: AsJson = False,
+    out: DocumentOutput,
 ) -> None:
     """Make other pairs from a run's rows, without a model.
 
     Pairs or demonstrations by another rule; they are stored as a derived table.
     """
+    from ..data.sanitize import visible
     from ..lake.derive.derivation_request import DerivationRequest
     from ..lake.derive.rebuild_pairs import rebuild_pairs
     from ..lake.derive.reparse import reparse
@@ -97,23 +94,28 @@ def rebuild_pairs(
         critiques=critiques,
         name=derived_name,
     )
-    with exit_codes():
-        name = chosen_run(lake, name, tell=True)
-        with closing(open_run(lake, name)) as run:
-            if again:
-                read = reparse(run, critiques)
-                wanted = replace(wanted, critiques=read.derived.name)
-                counts = read.derived.lineage["found"]
-                changes = ", ".join(
-                    f"{count:,} {key.replace('_', ' ')}"
-                    for key, count in counts.items()
-                    if key != "statuses"
-                )
-                say(f"{read.derived.name}: {changes}")
-            told = rebuild_pairs(run, wanted)
+    name = chosen_run(lake, name, tell=True)
+    with closing(open_run(lake, name)) as run:
+        if again:
+            read = reparse(run, critiques)
+            wanted = replace(wanted, critiques=read.derived.name)
+            counts = read.derived.lineage["found"]
+            changes = ", ".join(
+                f"{count:,} {key.replace('_', ' ')}"
+                for key, count in counts.items()
+                if key != "statuses"
+            )
+            say(f"{read.derived.name}: {changes}")
+        told = rebuild_pairs(run, wanted)
     lineage = told.derived.lineage
     made = lineage["table"]
-    _tell(told, f"{lineage['rows'][made]} {made}", lineage["found"]["outcomes"], as_json=as_json)
+    was = "was there already, with" if told.again else "holds"
+    lines = [f"{told.derived.name} {was} {lineage['rows'][made]} {made}"]
+    lines += [
+        f"{count:>12,}  {outcome.replace('_', ' ')}"
+        for outcome, count in lineage["found"]["outcomes"].items()
+    ]
+    out.document(told.as_json(), lambda: typer.echo(visible("\n".join(lines))))
     say(f"`lpfloop train {name} --derived {told.derived.name}{in_lake(lake)}` trains from them")
 
 
@@ -149,22 +151,7 @@ def train(
     wanted = TrainingRequest(
         derived=pairs, iteration=iteration, reward=reward, name=child, options=options
     )
-    with exit_codes():
-        refuse_secrets(settings or ())
-        name = chosen_run(lake, name, tell=True)
-        job = training_job(lake, name, wanted)
-        work_on(job, stop_signal(job.config), None)
-
-
-def _tell(told: "Told", made: str, counts: dict[str, int], *, as_json: bool) -> None:
-    """Print the derived table, and counts by kind."""
-    from ..data.sanitize import visible
-    from .tables import print_json
-
-    if as_json:
-        print_json(told.as_json())
-        return
-    was = "was there already, with" if told.again else "holds"
-    typer.echo(visible(f"{told.derived.name} {was} {made}"))
-    for key, count in counts.items():
-        typer.echo(f"{count:>12,}  {key.replace('_', ' ')}")
+    refuse_secrets(settings or ())
+    name = chosen_run(lake, name, tell=True)
+    job = training_job(lake, name, wanted)
+    work_on(job, stop_signal(job.config), None)

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from ...stores.address import DEFAULT_LAKE
-from ..lake.query.forms import Form
-from .common import AnIteration, AnyRun, AsJson, Lake, chosen_run, exit_codes
+from .common import AnIteration, AnyRun, Lake, chosen_run
+from .output import DocumentOutput
 from .session import reporting
 
 if TYPE_CHECKING:
@@ -28,22 +28,20 @@ def evaluate(
             help="Prompts: a file to measure on, instead of the held-out ones.",
         ),
     ] = None,
-    as_json: AsJson = False,
+    out: DocumentOutput,
 ) -> None:
     """Measure a run's models on held-out or other prompts."""
     from ...stores.frames import rows_frame
     from ...stores.records import Evaluation
     from ..daemon.evaluate_run import evaluate_run, files_of
-    from ..lake.query.row_output import is_table, write_frame
 
-    with exit_codes():
-        name = chosen_run(lake, name, tell=True)
-        with reporting() as reporter:
-            found = evaluate_run(lake, name, iteration, files_of(prompts or ()), reporter)
-        if is_table(Form.AUTO, as_json=as_json):
-            _print_measured(lake, name, found)
-        else:
-            write_frame(rows_frame(Evaluation, found), as_json=as_json)
+    name = chosen_run(lake, name, tell=True)
+    with reporting() as reporter:
+        found = evaluate_run(lake, name, iteration, files_of(prompts or ()), reporter)
+    if out.is_table:
+        _print_measured(lake, name, found)
+    else:
+        out.rows(rows_frame(Evaluation, found))
 
 
 def _print_measured(lake: Path, name: str, found: "Sequence[Evaluation]") -> None:

@@ -8,7 +8,6 @@ import typer
 from ...stores.address import DEFAULT_LAKE, in_lake
 from ..lake.query.forms import FormError
 from .common import (
-    AsJson,
     DefaultTask,
     Derived,
     Lake,
@@ -17,8 +16,8 @@ from .common import (
     Output,
     Replace,
     chosen_run,
-    exit_codes,
 )
+from .output import DocumentOutput
 from .word_completion import run_names
 
 if TYPE_CHECKING:
@@ -59,7 +58,7 @@ def import_(
         typer.Option(min=0, max=1, help="Largest share of rows that --skip-bad may leave out."),
     ] = 0.5,
     lake: Lake = DEFAULT_LAKE,
-    as_json: AsJson = False,
+    out: DocumentOutput,
 ) -> None:
     """Import prompts, answers, ratings and votes.
 
@@ -68,7 +67,6 @@ def import_(
     from ..data.sanitize import visible
     from ..lake.imports.import_files import Import, import_files
     from ..run.terminal import say
-    from .tables import print_json
 
     job = Import(
         lake=lake,
@@ -83,13 +81,9 @@ def import_(
         skip_bad=skip_bad,
         bad_share=bad_share,
     )
-    with exit_codes():
-        done = import_files(job)
-    if as_json:
-        print_json(done.as_json())
-    else:
-        for told in (_sentence(done), *done.notes.sentences()):
-            typer.echo(visible(told))
+    done = import_files(job)
+    sentences = "\n".join((_sentence(done), *done.notes.sentences()))
+    out.document(done.as_json(), lambda: typer.echo(visible(sentences)))
     say(f"look at it: `lpfloop status {name}{in_lake(lake)}`")
 
 
@@ -127,30 +121,25 @@ def export(
     ] = None,
     force: Replace = False,
     lake: Lake = DEFAULT_LAKE,
-    as_json: AsJson = False,
+    out: DocumentOutput,
 ) -> None:
     """Write a table for a trainer, with a dataset card."""
     from ..lake.exports.export import Export, export_table
-    from .tables import print_json
 
-    with exit_codes():
-        *called, table = words
-        if len(called) > 1:
-            raise FormError(f"export {' '.join(words)}: give a run and one table")
-        job = Export(
-            lake=lake,
-            name=chosen_run(lake, called[0] if called else None, tell=True),
-            table=table,
-            form=form,
-            target=output,
-            iteration=iteration,
-            derived=derived,
-            license=license_,
-            force=force,
-        )
-        done = export_table(job)
-    if as_json:
-        print_json(done.as_json())
-    else:
-        for file, rows in done.files.items():
-            typer.echo(f"{done.folder / file}: {rows:,} rows")
+    *called, table = words
+    if len(called) > 1:
+        raise FormError(f"export {' '.join(words)}: give a run and one table")
+    job = Export(
+        lake=lake,
+        name=chosen_run(lake, called[0] if called else None, tell=True),
+        table=table,
+        form=form,
+        target=output,
+        iteration=iteration,
+        derived=derived,
+        license=license_,
+        force=force,
+    )
+    done = export_table(job)
+    files = "\n".join(f"{done.folder / file}: {rows:,} rows" for file, rows in done.files.items())
+    out.document(done.as_json(), lambda: typer.echo(files))

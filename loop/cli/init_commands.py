@@ -11,7 +11,7 @@ import typer
 from ...stores.address import DEFAULT_LAKE
 from ..daemon.run_request import OWN, TINY, VERIFIER, RunOptions, critic_overrides, model_folder
 from ..lake.query.forms import FormError
-from .common import Lake, Replace, Settings, exit_codes
+from .common import Lake, Replace, Settings
 from .run_options import Critic, Policy, PromptsFile, Variant
 
 if TYPE_CHECKING:
@@ -46,23 +46,22 @@ def init(
     from ..run.terminal import say
     from .run_commands import refuse_secrets
 
-    with exit_codes():
-        file = target if target.suffix in {".yaml", ".yml"} else target / NAME
-        refuse_secrets(settings or ())
-        if file.parent.is_dir():
-            file_target(file, force=force)
-        options = RunOptions(
-            policy=_answer("--policy", policy, POLICY, _model(lake, "policy")),
-            prompts=_answer("--prompts", prompts, PROMPTS, _prompts),
-            critic=_answer("--critic", critic, CRITIC, _model(lake, "critic")),
-            variant=variant,
-            settings=settings or (),
-        )
-        text, config = _draft(_lasting(options, file), settings or (), file, lake)
-        file.parent.mkdir(parents=True, exist_ok=True)
-        output_file(file, text.encode(), force=force)
-        typer.echo(str(file))
-        say(_next(config, file))
+    file = target if target.suffix in {".yaml", ".yml"} else target / NAME
+    refuse_secrets(settings or ())
+    if file.parent.is_dir():
+        file_target(file, force=force)
+    options = RunOptions(
+        policy=_answer("--policy", policy, POLICY, _model(lake, "policy")),
+        prompts=_answer("--prompts", prompts, PROMPTS, _prompts),
+        critic=_answer("--critic", critic, CRITIC, _model(lake, "critic")),
+        variant=variant,
+        settings=settings or (),
+    )
+    text, config = _draft(_lasting(options, file), settings or (), file, lake)
+    file.parent.mkdir(parents=True, exist_ok=True)
+    output_file(file, text.encode(), force=force)
+    typer.echo(str(file))
+    say(_next(config, file))
 
 
 def _answer(option: str, given: str | None, question: str, checked: Callable[[str], str]) -> str:

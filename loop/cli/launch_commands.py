@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from ...stores.address import DEFAULT_LAKE
-from .common import Exit, Lake, exit_codes
+from .common import Exit, Lake
 from .run_commands import refuse_secrets, run
 
 if TYPE_CHECKING:
@@ -41,23 +41,22 @@ def launch(
     from ...configs.schema import ConfigError
     from ..daemon.slurm import Allocation, submit
 
-    with exit_codes():
-        if where != "slurm":
-            raise ConfigError(
-                f"launch {where}: the scheduler is slurm; elsewhere start `lpfloop run` itself"
-            )
-        refuse_secrets(options or ())
-        allocation = Allocation(
-            nodes=nodes,
-            partition=partition,
-            account=account,
-            gpus=gpus,
-            cpus=cpus,
-            mem=mem,
-            time=time,
+    if where != "slurm":
+        raise ConfigError(
+            f"launch {where}: the scheduler is slurm; elsewhere start `lpfloop run` itself"
         )
-        text = _batch_file(name, lake, options or [], allocation)
-        typer.echo(text if only_print else submit(text), nl=False)
+    refuse_secrets(options or ())
+    allocation = Allocation(
+        nodes=nodes,
+        partition=partition,
+        account=account,
+        gpus=gpus,
+        cpus=cpus,
+        mem=mem,
+        time=time,
+    )
+    text = _batch_file(name, lake, options or [], allocation)
+    typer.echo(text if only_print else submit(text), nl=False)
 
 
 def _batch_file(name: str, lake: Path, words: list[str], allocation: "Allocation") -> str:

@@ -1,6 +1,7 @@
 """Commands that list a run's rows: critiques, candidates and pairs; their options are filters."""
 
 from collections.abc import Callable, Sequence
+from contextlib import closing
 from inspect import Parameter, Signature
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -9,18 +10,15 @@ import typer
 
 from ...stores.address import DEFAULT_LAKE
 from ..lake.query.filters import TABLES
-from ..lake.query.forms import Form
 from .common import (
     AnyRun,
-    AsForm,
-    AsJson,
     Derived,
     Lake,
     Limit,
     OneIteration,
     chosen_run,
-    exit_codes,
 )
+from .output import Output, RowOutput
 
 if TYPE_CHECKING:
     import polars as pl
@@ -47,7 +45,7 @@ def _command(table: str, about: str, columns: Sequence[str], *, derived: bool = 
         derived: whether derived tables can be listed, too.
     """
 
-    def command(name: str | None, lake: Path, form: Form, *, as_json: bool, **given: Any) -> None:
+    def command(name: str | None, lake: Path, out: Output, **given: Any) -> None:
         from ..lake.query.tables import rows
 
         options = {word: given.pop(word, None) for word in OPTIONS}
@@ -55,7 +53,7 @@ def _command(table: str, about: str, columns: Sequence[str], *, derived: bool = 
         def listed(run: "RunReader") -> "pl.LazyFrame":
             return rows(run, table, given, **options)
 
-        list_rows(lake, name, listed, columns, form, as_json=as_json)
+        list_rows(lake, name, listed, columns, out)
 
     wanted = [
         _option("name", AnyRun, None, kind=Parameter.POSITIONAL_OR_KEYWORD),
@@ -65,8 +63,7 @@ def _command(table: str, about: str, columns: Sequence[str], *, derived: bool = 
         *_filters(table),
         _option("sort", Sort, None),
         _option("limit", Limit, None),
-        _option("form", AsForm, Form.AUTO),
-        _option("as_json", AsJson, default=False),
+        _option("out", RowOutput, Parameter.empty),
     ]
     command.__name__, command.__doc__ = table, about
     command.__annotations__ = {option.name: option.annotation for option in wanted}
@@ -119,17 +116,10 @@ def list_rows(
     name: str | None,
     listed: "Callable[[RunReader], pl.LazyFrame]",
     columns: Sequence[str],
-    form: Form,
-    *,
-    as_json: bool,
+    out: Output,
 ) -> None:
     """Write the rows of a run; the run stays open until they are written."""
-    from ..lake.query.row_output import write_frame
     from ..lake.query.runs import open_run
 
-    with exit_codes():
-        reader = open_run(lake, chosen_run(lake, name, tell=True))
-        try:
-            write_frame(listed(reader), form, columns, as_json=as_json)
-        finally:
-            reader.close()
+    with closing(open_run(lake, chosen_run(lake, name, tell=True))) as reader:
+        out.rows(listed(reader), columns)

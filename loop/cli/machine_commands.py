@@ -6,7 +6,8 @@ import typer
 
 from ...stores.address import DEFAULT_LAKE
 from ..daemon.run_request import RunOptions
-from .common import AsJson, Exit, Lake, Settings, exit_codes
+from .common import Exit, Lake, Settings
+from .output import DocumentOutput
 from .run_options import (
     ConfigName,
     Critic,
@@ -33,7 +34,7 @@ def doctor(
     versions: Annotated[
         bool, typer.Option("--versions", help="List the versions of packages, too.")
     ] = False,
-    as_json: AsJson = False,
+    out: DocumentOutput,
 ) -> None:
     """Check whether `lpfloop run` would start here."""
     from ...configs.secrecy import hide_environment, hide_secrets_of
@@ -51,17 +52,16 @@ def doctor(
         settings=settings or (),
         download=download,
     )
-    with exit_codes():
-        refuse_secrets(settings or ())
-        options = options.in_lake(lake)
-        loaded = options.resolved()
-        hide_environment()
-        hide_secrets_of(loaded)
-        diagnosis = diagnose(loaded, lake, options.name_of(loaded))
-        typer.echo(diagnosis.as_json() if as_json else diagnosis.as_text(versions=versions))
-        if not diagnosis.ok:
-            raise typer.Exit(Exit.FAULT)
-        if smoke:
-            stop = stop_signal(loaded)
-            with reporting() as reporter, stop.on_signals():
-                smoke_alone(loaded, lake, reporter, stop)
+    refuse_secrets(settings or ())
+    options = options.in_lake(lake)
+    loaded = options.resolved()
+    hide_environment()
+    hide_secrets_of(loaded)
+    diagnosis = diagnose(loaded, lake, options.name_of(loaded))
+    typer.echo(diagnosis.as_json() if out.as_json else diagnosis.as_text(versions=versions))
+    if not diagnosis.ok:
+        raise typer.Exit(Exit.FAULT)
+    if smoke:
+        stop = stop_signal(loaded)
+        with reporting() as reporter, stop.on_signals():
+            smoke_alone(loaded, lake, reporter, stop)

@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from ...stores.address import DEFAULT_LAKE, in_lake
-from ..lake.query.forms import Form, FormError
-from .common import AsJson, Lake, Replace, exit_codes
+from ..lake.query.forms import FormError
+from .common import Lake, Replace
+from .output import DocumentOutput, Output
 from .word_completion import run_names
 
 if TYPE_CHECKING:
@@ -46,7 +47,7 @@ def model(
         int | None,
         typer.Option(min=1, max=65535, help="Port to listen on with --serve; default: 8000."),
     ] = None,
-    as_json: AsJson = False,
+    out: DocumentOutput,
 ) -> None:
     """Show, copy or serve a model of a run.
 
@@ -60,22 +61,21 @@ def model(
         "--copy": {"--force": force or None},
         "--serve": {"--host": host, "--port": port},
     }
-    with exit_codes():
-        _one_use(uses, belonging)
-        run, which = _run_and_model(lake, words or [])
-        try:
-            if every:
-                _print_all(run, as_json=as_json)
-                return
-            checkpoint, why = _chosen(run, which)
-            if copy is not None:
-                _copy(run, checkpoint, copy, force=force)
-            elif serve:
-                serve_model(run, checkpoint, host or LOOPBACK, port or PORT, say)
-            else:
-                _print(run, checkpoint, why, lake, as_json=as_json)
-        finally:
-            run.close()
+    _one_use(uses, belonging)
+    run, which = _run_and_model(lake, words or [])
+    try:
+        if every:
+            _print_all(run, out)
+            return
+        checkpoint, why = _chosen(run, which)
+        if copy is not None:
+            _copy(run, checkpoint, copy, force=force)
+        elif serve:
+            serve_model(run, checkpoint, host or LOOPBACK, port or PORT, say)
+        else:
+            _print(run, checkpoint, why, lake, out)
+    finally:
+        run.close()
 
 
 def _one_use(uses: Mapping[str, bool], belonging: Mapping[str, Mapping[str, object]]) -> None:
@@ -128,27 +128,18 @@ def _chosen(run: "RunReader", which: str) -> "tuple[Checkpoint, str | None]":
 
 
 def _print(
-    run: "RunReader",
-    checkpoint: "Checkpoint",
-    why: str | None,
-    lake: Path,
-    *,
-    as_json: bool,
+    run: "RunReader", checkpoint: "Checkpoint", why: str | None, lake: Path, out: Output
 ) -> None:
     from ..lake.trace.model_page import model_page
     from ..lake.trace.published_model import published_model
     from ..lake.trace.terminal_page import print_page
-    from .tables import print_json
 
     found = published_model(run, checkpoint)
-    if as_json:
-        print_json({**found.as_json(), "best": why})
-    else:
-        print_page(model_page(found, why, in_lake(lake)))
+    document = {**found.as_json(), "best": why}
+    out.document(document, lambda: print_page(model_page(found, why, in_lake(lake))))
 
 
-def _print_all(run: "RunReader", *, as_json: bool) -> None:
-    from ..lake.query.row_output import is_table, write_frame
+def _print_all(run: "RunReader", out: Output) -> None:
     from ..lake.trace.model_page import list_models
     from ..run.terminal import say
 
@@ -164,8 +155,8 @@ def _print_all(run: "RunReader", *, as_json: bool) -> None:
         "high",
         "state",
     )
-    write_frame(models, Form.AUTO, columns, as_json=as_json)
-    if best is not None and is_table(Form.AUTO, as_json=as_json):
+    out.rows(models, columns)
+    if best is not None and out.is_table:
         say(f"M_{best.checkpoint.iteration} is {best}")
 
 

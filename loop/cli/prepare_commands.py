@@ -8,7 +8,7 @@ import typer
 
 from ...stores.address import DEFAULT_LAKE, in_lake
 from ..daemon.run_request import RunOptions
-from .common import Lake, Settings, exit_codes
+from .common import Lake, Settings
 from .run_commands import refuse_secrets
 from .run_options import ConfigName, Critic, Policy, PromptsFile, RunName
 
@@ -45,11 +45,10 @@ def prepare(
     from .session import stop_signal, turn
 
     if method == SMOL:
-        with exit_codes():
-            if any((config, name, prompts, policy, critic, settings)):
-                raise FormError("prepare smol only fetches weights: leave the options out")
-            prepare_weights(say)
-            say("run it with\n  lpfloop run --config smol --iterations 2")
+        if any((config, name, prompts, policy, critic, settings)):
+            raise FormError("prepare smol only fetches weights: leave the options out")
+        prepare_weights(say)
+        say("run it with\n  lpfloop run --config smol --iterations 2")
         return
     options = RunOptions(
         config=config,
@@ -58,24 +57,23 @@ def prepare(
         critic=critic,
         settings=settings or (),
     )
-    with exit_codes():
-        refuse_secrets(settings or ())
-        options = options.in_lake(lake)
-        wanted = Preparation(
-            method=method,
-            config=options.preset,
-            lake=lake,
-            prefix=name or options.stem,
-            overrides=tuple(options.overrides),
-            env=os.environ,
-        )
+    refuse_secrets(settings or ())
+    options = options.in_lake(lake)
+    wanted = Preparation(
+        method=method,
+        config=options.preset,
+        lake=lake,
+        prefix=name or options.stem,
+        overrides=tuple(options.overrides),
+        env=os.environ,
+    )
 
-        def work(job: "Job") -> None:
-            turn(job, stop_signal(job.config, lift_pause=True))
+    def work(job: "Job") -> None:
+        turn(job, stop_signal(job.config, lift_pause=True))
 
-        made = make(wanted, work, say)
-        words = ["lpfloop", "run", "--config", str(options.preset or "tiny")]
-        words += ["--prompts", prompts] if prompts else []
-        words += ["--policy", made.policy, "--critic", made.policy]
-        words += ["--set", f"reward.model={made.reward}", "--set", "injection_guard=false"]
-        say(f"made: run the method with\n  {shlex.join(words)}{in_lake(lake)}")
+    made = make(wanted, work, say)
+    words = ["lpfloop", "run", "--config", str(options.preset or "tiny")]
+    words += ["--prompts", prompts] if prompts else []
+    words += ["--policy", made.policy, "--critic", made.policy]
+    words += ["--set", f"reward.model={made.reward}", "--set", "injection_guard=false"]
+    say(f"made: run the method with\n  {shlex.join(words)}{in_lake(lake)}")

@@ -5,8 +5,8 @@ from typing import Annotated
 import typer
 
 from ...stores.address import DEFAULT_LAKE
-from ..lake.query.forms import Form
-from .common import AsForm, AsJson, Lake, exit_codes
+from .common import Lake
+from .output import RowOutput
 from .word_completion import run_names
 
 
@@ -25,15 +25,13 @@ def sql(
         float, typer.Option(help="Stop the query after so many seconds; 0: never.")
     ] = 60,
     lake: Lake = DEFAULT_LAKE,
-    form: AsForm = Form.AUTO,
-    as_json: AsJson = False,
+    out: RowOutput,
 ) -> None:
     """Query all runs in SQL (DuckDB), read-only.
 
     Each table has a column `run`.
     """
-    from ..lake.query.row_output import write_frame
     from ..lake.query.sql import COLUMNS, answer
 
-    with exit_codes(), answer(lake, query or COLUMNS, run or (), timeout=timeout) as found:
-        write_frame(found, form, as_json=as_json)
+    with answer(lake, query or COLUMNS, run or (), timeout=timeout) as found:
+        out.rows(found)

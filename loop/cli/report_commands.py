@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from ...stores.address import DEFAULT_LAKE
-from .common import AnyRun, Lake, Replace, exit_codes
+from .common import AnyRun, Lake, Replace
 
 
 def report(
@@ -34,7 +34,7 @@ def report(
     from ..lake.query.runs import open_run
     from ..report.write_report import write_run_report
 
-    with exit_codes(), closing(open_run(lake, name)) as run:
+    with closing(open_run(lake, name)) as run:
         state = daemon_of(run.journal).state
         page = write_run_report(run, state, output=output, plots=plots, force=force)
     typer.echo(page)

@@ -1,32 +1,20 @@
 """`lpfloop search`: find rows of all runs of a lake by their texts."""
 
-from enum import StrEnum
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
 from ...stores.address import DEFAULT_LAKE
-from ..lake.query.forms import Form
 from .common import (
-    AsForm,
-    AsJson,
     Lake,
     OneIteration,
     OneTask,
-    exit_codes,
 )
+from .output import RowOutput
 from .word_completion import run_names
 
 COLUMNS = ("score", "run", "iteration", "id", "task", "snippet")
 """The columns that a table shows."""
-
-
-class Searched(StrEnum):
-    """The rows that can be searched."""
-
-    CRITIQUES = "critiques"
-    CANDIDATES = "candidates"
-    PROMPTS = "prompts"
 
 
 def search(
@@ -39,25 +27,24 @@ def search(
     ] = None,
     *,
     lake: Lake = DEFAULT_LAKE,
-    table: Annotated[Searched, typer.Option(help="Table to search.")] = Searched.CRITIQUES,
+    table: Annotated[
+        Literal["critiques", "candidates", "prompts"], typer.Option(help="Table to search.")
+    ] = "critiques",
     iteration: OneIteration = None,
     task: OneTask = None,
     limit: Annotated[int, typer.Option(min=1, max=10_000, help="At most N rows.")] = 20,
-    as_json: AsJson = False,
-    form: AsForm = Form.AUTO,
+    out: RowOutput,
 ) -> None:
     """Find critiques, answers or prompts by their text."""
-    from ..lake.query.row_output import write_frame
     from ..lake.search.text_search import TextSearch
     from ..lake.search.text_search import search as found
 
-    with exit_codes():
-        wanted = TextSearch(
-            text=text,
-            table=table.value,
-            run=run,
-            iteration=iteration,
-            task=task,
-            limit=limit,
-        )
-        write_frame(found(lake, wanted), form, COLUMNS, as_json=as_json)
+    wanted = TextSearch(
+        text=text,
+        table=table,
+        run=run,
+        iteration=iteration,
+        task=task,
+        limit=limit,
+    )
+    out.rows(found(lake, wanted), COLUMNS)

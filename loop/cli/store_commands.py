@@ -9,13 +9,12 @@ import typer
 from ...stores.address import DEFAULT_LAKE, in_lake
 from .common import (
     AnyRun,
-    AsJson,
     Exit,
     Lake,
     chosen_run,
-    exit_codes,
     folder_of,
 )
+from .output import DocumentOutput
 
 if TYPE_CHECKING:
     from ...stores.garbage import Garbage
@@ -26,7 +25,7 @@ def digest(
     name: AnyRun = None,
     *,
     lake: Lake = DEFAULT_LAKE,
-    as_json: AsJson = False,
+    out: DocumentOutput,
 ) -> None:
     """Print one hash of all that a run has made.
 
@@ -34,16 +33,12 @@ def digest(
     measurement by `eval run --prompts`.
     """
     from ...stores.digest import beside_digests, run_digest
-    from .tables import print_json
 
-    with exit_codes():
-        name = chosen_run(lake, name)
-        folder = folder_of(lake, name)
-        found = run_digest(folder)
-        if as_json:
-            print_json({"run": name, "digest": found, "beside": beside_digests(folder)})
-        else:
-            typer.echo(found)
+    name = chosen_run(lake, name)
+    folder = folder_of(lake, name)
+    found = run_digest(folder)
+    document = {"run": name, "digest": found, "beside": beside_digests(folder)}
+    out.document(document, lambda: typer.echo(found))
 
 
 def verify(
@@ -51,7 +46,7 @@ def verify(
     *,
     deep: Annotated[bool, typer.Option("--deep", help="Read and hash every byte.")] = False,
     lake: Lake = DEFAULT_LAKE,
-    as_json: AsJson = False,
+    out: DocumentOutput,
 ) -> None:
     """Check that all rows and models of a run are there.
 
@@ -61,26 +56,22 @@ def verify(
     from ...stores.journal_file import check_journal
     from ...stores.journal_reader import Reader
     from ..run.terminal import say
-    from .tables import print_json
 
-    with exit_codes():
-        name = chosen_run(lake, name, tell=True)
-        folder = folder_of(lake, name)
-        check_journal(folder)
-        reader = Reader(folder)
-        found = damages(reader, deep=deep)
-        parts = len(reader.parts())
-        reader.close()
-        if as_json:
-            print_json([{**asdict(damage), "path": str(damage.path)} for damage in found])
-        else:
-            _list(found)
+    name = chosen_run(lake, name, tell=True)
+    folder = folder_of(lake, name)
+    check_journal(folder)
+    reader = Reader(folder)
+    found = damages(reader, deep=deep)
+    parts = len(reader.parts())
+    reader.close()
+    document = [{**asdict(damage), "path": str(damage.path)} for damage in found]
+    out.document(document, lambda: _list(found))
     if found:
         units = len({damage.unit for damage in found})
         say(f"`lpfloop lake repair {name}{in_lake(lake)}` makes these {units} units pending again")
         raise typer.Exit(Exit.FAULT)
     told = f"{parts} parts and all checkpoints are {'unaltered' if deep else 'there'}"
-    typer.echo(told, err=as_json)
+    typer.echo(told, err=out.as_json)
 
 
 def repair(
@@ -100,18 +91,17 @@ def repair(
     from ...stores.journal_backups import mend
     from ..run.terminal import say
 
-    with exit_codes():
-        name = name or chosen_run(lake, None, tell=True)
-        folder = _mendable(lake, name)
-        mended = mend(folder)
-        if mended is not None:
-            say(f"the journal was damaged; {mended}")
-        journal = Journal(folder)
-        try:
-            found = repair_run(journal)
-            forgotten = journal.redo() if redo else 0
-        finally:
-            journal.close()
+    name = name or chosen_run(lake, None, tell=True)
+    folder = _mendable(lake, name)
+    mended = mend(folder)
+    if mended is not None:
+        say(f"the journal was damaged; {mended}")
+    journal = Journal(folder)
+    try:
+        found = repair_run(journal)
+        forgotten = journal.redo() if redo else 0
+    finally:
+        journal.close()
     _list(found)
     typer.echo(f"{len({damage.unit for damage in found})} units are pending again")
     if redo:
@@ -133,7 +123,7 @@ def gc(
         bool, typer.Option("--dry-run", help="Only list the files that would go.")
     ] = False,
     lake: Lake = DEFAULT_LAKE,
-    as_json: AsJson = False,
+    out: DocumentOutput,
 ) -> None:
     """Remove files that a run no longer needs.
 
@@ -143,21 +133,18 @@ def gc(
     from ...stores.journal import Journal
     from ...stores.journal_reader import Reader
     from ..run.terminal import say
-    from .tables import print_json
 
-    with exit_codes():
-        name = chosen_run(lake, name, tell=True)
-        folder = folder_of(lake, name)
-        journal = Reader(folder) if dry_run else Journal(folder)
-        try:
-            found = garbage(journal, keep=keep)
-            gone = collect(journal, found) if isinstance(journal, Journal) else found
-        finally:
-            journal.close()
-        if as_json:
-            print_json([{**asdict(piece), "path": str(piece.path)} for piece in gone])
-        else:
-            _list_garbage(gone, folder, "may go" if dry_run else "are gone")
+    name = chosen_run(lake, name, tell=True)
+    folder = folder_of(lake, name)
+    journal = Reader(folder) if dry_run else Journal(folder)
+    try:
+        found = garbage(journal, keep=keep)
+        gone = collect(journal, found) if isinstance(journal, Journal) else found
+    finally:
+        journal.close()
+    document = [{**asdict(piece), "path": str(piece.path)} for piece in gone]
+    told = "may go" if dry_run else "are gone"
+    out.document(document, lambda: _list_garbage(gone, folder, told))
     if len(gone) < len(found):
         say(f"{len(found) - len(gone)} files of rows stay, as run {name} is being read")
 

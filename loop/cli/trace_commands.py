@@ -1,22 +1,20 @@
 """Commands that trace rows: `show`, `diff`."""
 
 from contextlib import closing
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
 from ...stores.address import DEFAULT_LAKE
-from ..lake.query.forms import Grouping
 from .common import (
     AnyRun,
-    AsJson,
     Lake,
     Limit,
     OneIteration,
     OneTask,
     chosen_run,
-    exit_codes,
 )
+from .output import DocumentOutput
 from .word_completion import run_names
 
 AnyId = Annotated[
@@ -46,7 +44,7 @@ def show(
     *,
     lake: Lake = DEFAULT_LAKE,
     iteration: OneIteration = None,
-    as_json: AsJson = False,
+    out: DocumentOutput,
 ) -> None:
     """Show all about a prompt, an answer, a pair or a model.
 
@@ -54,19 +52,12 @@ def show(
     """
     from ..lake.trace.find_row import find_run
     from ..lake.trace.show import show_row
+    from ..lake.trace.terminal_page import print_page
 
-    with exit_codes():
-        run, found = find_run(lake, identity, name)
-        answer = show_row(run, found, iteration)
-        run.close()
-        if as_json:
-            from .tables import print_json
-
-            print_json(answer.document)
-        else:
-            from ..lake.trace.terminal_page import print_page
-
-            print_page(answer.page)
+    run, found = find_run(lake, identity, name)
+    answer = show_row(run, found, iteration)
+    run.close()
+    out.document(answer.document, lambda: print_page(answer.page))
 
 
 def diff(
@@ -92,10 +83,11 @@ def diff(
     ] = None,
     benchmark: Annotated[str, typer.Option(help="Benchmark to compare on.")] = "held-out",
     by: Annotated[
-        Grouping, typer.Option(help="Group by this: the task or the family of prompts.")
-    ] = Grouping.TASK,
+        Literal["task", "family"],
+        typer.Option(help="Group by this: the task or the family of prompts."),
+    ] = "task",
     limit: Limit = None,
-    as_json: AsJson = False,
+    out: DocumentOutput,
 ) -> None:
     """Compare two models of a run, prompt by prompt.
 
@@ -105,31 +97,22 @@ def diff(
     from ..lake.query.runs import open_run
     from ..lake.trace.diff import DiffRequest
     from ..lake.trace.diff import diff as compared
+    from ..lake.trace.terminal_page import print_page
 
-    with exit_codes():
-        name = chosen_run(lake, name)
-        called = None if after is None else model_name(after)
-        to_run = None if called is None else called.run
-        with (
-            closing(open_run(lake, name)) as first,
-            closing(open_run(lake, to_run or name)) as last,
-        ):
-            wanted = DiffRequest(
-                before=None if before is None else iteration_of(first, before),
-                after=None
-                if after is None
-                else iteration_of(last, called.which if called else after),
-                benchmark=benchmark,
-                by=by.value,
-                task=task,
-                metric=metric,
-            )
-            found = compared(first, wanted, None if to_run is None else last)
-        if as_json:
-            from .tables import print_json
-
-            print_json(found.document)
-        else:
-            from ..lake.trace.terminal_page import print_page
-
-            print_page(found.page(limit or LISTED))
+    name = chosen_run(lake, name)
+    called = None if after is None else model_name(after)
+    to_run = None if called is None else called.run
+    with (
+        closing(open_run(lake, name)) as first,
+        closing(open_run(lake, to_run or name)) as last,
+    ):
+        wanted = DiffRequest(
+            before=None if before is None else iteration_of(first, before),
+            after=None if after is None else iteration_of(last, called.which if called else after),
+            benchmark=benchmark,
+            by=by,
+            task=task,
+            metric=metric,
+        )
+        found = compared(first, wanted, None if to_run is None else last)
+    out.document(found.document, lambda: print_page(found.page(limit or LISTED)))

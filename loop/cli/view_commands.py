@@ -8,7 +8,7 @@ import typer
 from ...stores.address import DEFAULT_LAKE
 from ...stores.installation import pip_install
 from ..lake.query.forms import FormError
-from .common import AnyRun, Lake, exit_codes
+from .common import AnyRun, Lake
 
 NEEDED = ("starlette", "uvicorn", "jinja2")
 
@@ -34,13 +34,12 @@ def view(
 
             webbrowser.open(place)
 
-    with exit_codes():
-        if missing := [module for module in NEEDED if find_spec(module) is None]:
-            raise FormError(f"view needs {missing[0]}: {pip_install(*missing)}")
-        if not (lake / "runs").is_dir():
-            raise NoSuchRunError(f"no lake at {lake}: start a run with `lpfloop run`")
-        if name is not None:
-            open_run(lake, name).close()
-        from ..view.server import serve
+    if missing := [module for module in NEEDED if find_spec(module) is None]:
+        raise FormError(f"view needs {missing[0]}: {pip_install(*missing)}")
+    if not (lake / "runs").is_dir():
+        raise NoSuchRunError(f"no lake at {lake}: start a run with `lpfloop run`")
+    if name is not None:
+        open_run(lake, name).close()
+    from ..view.server import serve
 
-        serve(lake, name, port, ready)
+    serve(lake, name, port, ready)

@@ -17,7 +17,6 @@ from ...stores.records import Scope
 from ..data.sanitize import one_line
 from ..data.splits import HELD_OUT
 from ..data.text_wrap import tell
-from ..lake.query.figures import NOT_BETTER
 from ..lake.query.flips import LostMost
 from ..lake.query.model_figures import ModelFigure, RunResults
 from ..lake.query.policy_figures import WIN_RATE
@@ -30,6 +29,7 @@ from ..lake.query.told_figures import (
     told_levels,
     told_of,
 )
+from ..lake.query.vocabulary import NOT_BETTER
 
 NO_WIN_RATE = (
     "no win-rate was measured: a critic rates one answer at a time, so name who compares two "

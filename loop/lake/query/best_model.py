@@ -11,10 +11,11 @@ import polars as pl
 from ....stores.lake import RunReader
 from ....stores.records import Checkpoint
 from ...data.splits import DEV, HELD_OUT
-from .figures import SHARES, deciding_of
+from .figures import deciding_of
 from .model_figures import run_results
 from .policy_figures import Figure
 from .told_figures import told_interval, told_of
+from .vocabulary import SHARES
 from .whole_figures import ALL, ModelFigure
 
 

@@ -18,9 +18,10 @@ from ...data.judged_candidates import VERIFIED, VERIFIER
 from ...data.splits import DEV, HELD_OUT
 from ..statistics.roc_area import area
 from .policy_figures import measured_on
+from .vocabulary import AGREEMENT, RATING
 
 ALL = "all"
-RATING, AGREEMENT, REWARD = "rating:", "critic_agreement", "reward"
+REWARD = "reward"
 DRAFTS = "drafts"
 """The benchmark of an iteration's own answers to the prompts that it trains on."""
 WATCHED = (DEV, DRAFTS, HELD_OUT)

@@ -9,12 +9,10 @@ from collections.abc import Sequence
 
 import polars as pl
 
-from ....critics.math_check import UNDECIDED, UNMARKED
 from ....stores.lake import RunReader
 from ...data.splits import DEV, HELD_OUT, eval_set_benchmark, eval_set_of
 from ..statistics.share_interval import NORMAL, share_interval
 from .policy_figures import (
-    SUCCESSES,
     USUAL,
     Figure,
     first_and,
@@ -22,33 +20,13 @@ from .policy_figures import (
     metrics_of,
     value_rows,
 )
-
-LENGTH = "mean_length"
-COUNTS = (
-    *("sentences_right", "sentences_wrong", "critic_agreement"),
-    *("facts_supported", "facts_not_supported", "facts_irrelevant", "facts_unread", "abstained"),
-)
-"""Metrics that do not measure a policy: parts of a figure, and measures of the critic."""
+from .vocabulary import COUNTS, LENGTH, ORDER, SHARES
 
 
 class NotMeasuredError(ValueError):
     """A run has measured neither the split nor, on it, the figure."""
 
     code = "LPF-203"
-
-
-CONTROLLED = "length_controlled_win_rate"
-NOT_BETTER = ("mean_length", "kl", UNDECIDED, UNMARKED, *COUNTS)
-"""Metrics of which more is not better."""
-ORDER = ("verified", "approval", "reward", "win_rate", CONTROLLED, "true_score", "kl")
-"""The figures that are listed first; then others by name, and the length."""
-SHARES = (
-    *("verified", "approval", "win_rate", CONTROLLED),
-    *(*SUCCESSES, UNDECIDED, UNMARKED, "json_valid", "self_identified", "passed"),
-    *("checks_fulfilled", "general_fulfilled_loose", "checks_fulfilled_loose"),
-    "critic_agreement",
-)
-"""The figures between 0 and 1 that are shown in percent."""
 
 
 def figure_interval(

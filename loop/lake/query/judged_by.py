@@ -5,37 +5,19 @@ user's own verifier.
 """
 
 import json
-from collections.abc import Mapping
 from typing import Any, cast
 
 from ....configs.annotation import INITIAL
-from ....critics.math_check import UNDECIDED, UNMARKED
 from ....stores.keys import Json, digest
 from ....stores.lake import RunReader
-from .figures import CONTROLLED
-from .policy_figures import RATING, SUCCESSES
+from .vocabulary import ANNOTATORS, CRITIC, ORACLE, REWARD_MODEL, START, VERIFIER, term_of
 
-VERIFIER, CRITIC, REWARD_MODEL = "verifier", "critic", "reward model"
-ANNOTATORS, ORACLE, START = "annotators or reference", "oracle", "M_0"
 ANSWER_JUDGE = "judge of answers"
-KINDS: Mapping[str, str] = {
-    **dict.fromkeys(("verified", *SUCCESSES, UNDECIDED, UNMARKED), VERIFIER),
-    "approval": CRITIC,
-    "critic_agreement": CRITIC,
-    "reward": REWARD_MODEL,
-    "win_rate": ANNOTATORS,
-    CONTROLLED: ANNOTATORS,
-    "true_score": ORACLE,
-    "kl": START,
-}
-"""The kind of judge of each metric; other metrics do without."""
 
 
 def judge_kind(metric: str) -> str | None:
     """Return the kind of judge that measures a metric; None if it is measured without one."""
-    if metric.startswith(RATING):
-        return CRITIC
-    return ANSWER_JUDGE if ":" in metric else KINDS.get(metric)
+    return term_of(metric).judge or (ANSWER_JUDGE if ":" in metric else None)
 
 
 def follows(run: RunReader) -> bool:

@@ -21,7 +21,6 @@ from ....stores.records import PolicyVerdict, Scope
 from ...data.splits import DEV, HELD_OUT, eval_set_of
 from ..statistics.clustered_error import mean_error
 from .figures import (
-    CONTROLLED,
     NotMeasuredError,
     deciding_of,
     figure_interval,
@@ -31,11 +30,14 @@ from .figures import (
 )
 from .measured_change import measured_change
 from .policy_figures import measured_on
+from .vocabulary import CONTROLLED
 from .whole_figures import ALL, ModelFigure, whole_figures
 
 Column = NDArray[np.float64]
 _Of = tuple[str, int]
 """A figure, and the iteration of a model."""
+_Verdicts = Mapping[tuple[int, Scope, str], PolicyVerdict]
+"""The verdicts against the first policy, by iteration and scope of the results."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -124,7 +126,7 @@ def run_results(
             "field that prompts.fields.family says"
         )
     made = dict(values.select("iteration", "checkpoint_id").unique().sort("iteration").iter_rows())
-    verdicts = _verdicts(run, shown) if step is None else {}
+    verdicts: _Verdicts = _verdicts(run, shown) if step is None else {}
     rows = [row for scope in by for row in _of_scope(values, shown, scope, made, verdicts)]
     rows = _beside_raw(rows, list(whole_figures(run, shown, made, figure, step=step)))
     marks = model_marks(run)
@@ -176,7 +178,7 @@ def model_marks(run: RunReader) -> dict[int, tuple[str, ...]]:
     return {best: ("best",), latest: ("latest",)}
 
 
-def _verdicts(run: RunReader, split: str) -> dict[tuple[int, Scope, str], PolicyVerdict]:
+def _verdicts(run: RunReader, split: str) -> _Verdicts:
     """Return the verdicts against the first policy, by iteration and scope of the results."""
     eval_set = eval_set_of(split)
     rows = run.scan("verdicts").filter(
@@ -192,31 +194,28 @@ def _verdicts(run: RunReader, split: str) -> dict[tuple[int, Scope, str], Policy
     return {(number, ALL, ""): found[number, "eval_set", eval_set] for number in own}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Scoped:
-    """The prompts of a scope: the values of each figure and model, with the verdicts on them."""
-
-    split: str
-    scope: Scope
-    name: str
-    columns: Mapping[_Of, Column]
-    clusters: NDArray[np.str_]
-    verdicts: Mapping[tuple[int, Scope, str], PolicyVerdict]
-
-    def figures(self, made: Mapping[int, str]) -> Iterator[ModelFigure]:
-        """Give each figure of each model."""
-        first = {f: min(i for g, i in self.columns if g == f) for f, _ in self.columns}
-        for (figure, number), column in self.columns.items():
+def _of_scope(
+    values: pl.DataFrame, split: str, scope: Scope, made: Mapping[int, str], verdicts: _Verdicts
+) -> Iterator[ModelFigure]:
+    """Give the figures of all prompts, or of each task or family."""
+    parts = {"": values}
+    if scope != ALL:
+        named = values.filter(pl.col(scope).is_not_null())
+        parts = {str(key[0]): own for key, own in named.partition_by(scope, as_dict=True).items()}
+    for name, own in sorted(parts.items()):
+        columns, clusters = _columns(own)
+        first = {f: min(i for g, i in columns if g == f) for f, _ in columns}
+        for (figure, number), column in columns.items():
             there = ~np.isnan(column)
-            values, n = column[there], int(there.sum())
-            error = mean_error(values.tolist(), self.clusters[there].tolist())
-            value = float(values.mean())
+            seen, n = column[there], int(there.sum())
+            error = mean_error(seen.tolist(), clusters[there].tolist())
+            value = float(seen.mean())
             low, high = figure_interval(figure, value, error, n) or (None, None)
-            change = self._change(figure, first[figure], number)
+            verdict = verdicts.get((number, scope, name))
             yield ModelFigure(
-                split=self.split,
-                scope=self.scope,
-                name=self.name,
+                split=split,
+                scope=scope,
+                name=name,
                 figure=figure,
                 iteration=number,
                 checkpoint_id=made[number],
@@ -225,66 +224,39 @@ class _Scoped:
                 low=low,
                 high=high,
                 against=first[figure],
-                **change,
+                **_change(columns, clusters, figure, first[figure], number, verdict),
             )
 
-    def _change(self, figure: str, first: int, number: int) -> dict[str, Any]:
-        """Return the fields for a figure's change since the first model."""
-        before, after = self.columns[figure, first], self.columns[figure, number]
-        both = ~np.isnan(before) & ~np.isnan(after)
-        verdict = self.verdicts.get((number, self.scope, self.name))
-        if verdict is not None and verdict.other_iteration != first:
-            verdict = None
-        found = None
-        if both.any():
-            found = measured_change(
-                figure,
-                before[both].tolist(),
-                after[both].tolist(),
-                self.clusters[both].tolist(),
-                verdict,
-            )
-        # The change of a policy against itself is 0: bounds would be meaningless.
-        sure = found if number != first else None
-        return {
-            "paired": found.n if found else 0,
-            "clusters": found.clusters if found else 0,
-            "change": found and found.value,
-            "change_low": sure and sure.low,
-            "change_high": sure and sure.high,
-            "change_level": sure and sure.level,
-            "better": found.better if found else 0,
-            "worse": found.worse if found else 0,
-        }
+
+def _change(
+    columns: Mapping[_Of, Column],
+    clusters: NDArray[np.str_],
+    figure: str,
+    first: int,
+    number: int,
+    verdict: PolicyVerdict | None,
+) -> dict[str, Any]:
+    """Return the fields for a figure's change since the first model."""
+    before, after = columns[figure, first], columns[figure, number]
+    both = ~np.isnan(before) & ~np.isnan(after)
+    if not both.any():
+        return {}
+    on_both = verdict if verdict is not None and verdict.other_iteration == first else None
+    sides = (before[both].tolist(), after[both].tolist(), clusters[both].tolist())
+    found = measured_change(figure, *sides, on_both)
+    change = {
+        "paired": found.n,
+        "clusters": found.clusters,
+        "change": found.value,
+        "better": found.better,
+        "worse": found.worse,
+    }
+    # The change of a policy against itself is 0: bounds would be meaningless.
+    bounds = {"change_low": found.low, "change_high": found.high, "change_level": found.level}
+    return change if number == first else change | bounds
 
 
-def _of_scope(
-    values: pl.DataFrame,
-    split: str,
-    scope: Scope,
-    made: Mapping[int, str],
-    verdicts: Mapping[tuple[int, Scope, str], PolicyVerdict],
-) -> Iterator[ModelFigure]:
-    """Give the figures of all prompts, or of each task or family."""
-    if scope == ALL:
-        parts = {"": values}
-    else:
-        named = values.filter(pl.col(scope).is_not_null())
-        parts = {str(key[0]): own for key, own in named.partition_by(scope, as_dict=True).items()}
-    for name, own in sorted(parts.items()):
-        columns, clusters = _columns(own)
-        scoped = _Scoped(
-            split=split,
-            scope=scope,
-            name=name,
-            columns=columns,
-            clusters=np.array(clusters),
-            verdicts=verdicts,
-        )
-        yield from scoped.figures(made)
-
-
-def _columns(values: pl.DataFrame) -> tuple[dict[_Of, Column], list[str]]:
+def _columns(values: pl.DataFrame) -> tuple[dict[_Of, Column], NDArray[np.str_]]:
     """Return each figure of each model by prompt, NaN if it is missing, and the clusters."""
     of = values.select("figure", "iteration").unique().rows()
     of.sort(key=lambda pair: (place_of(pair[0]), pair[1]))
@@ -295,7 +267,7 @@ def _columns(values: pl.DataFrame) -> tuple[dict[_Of, Column], list[str]]:
         (figure, number): wide[f"{number} {figure}"].cast(pl.Float64).to_numpy().astype(np.float64)
         for figure, number in of
     }
-    return columns, wide["cluster"].to_list()
+    return columns, np.array(wide["cluster"].to_list())
 
 
 def _beside_raw(rows: list[ModelFigure], whole: list[ModelFigure]) -> list[ModelFigure]:

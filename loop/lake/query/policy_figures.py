@@ -13,10 +13,9 @@ from ....critics.math_check import UNDECIDED
 from ....stores.lake import RunReader
 from ...data.splits import EVAL_SET, HELD_OUT
 from ...data.step_names import step_benchmark
+from .vocabulary import RATING, SUCCESSES
 
 OWN_VERDICT = "verified"
-SUCCESSES = ("math_accuracy", "fact_score", "sentence_match", "general_fulfilled")
-RATING = "rating:"
 
 PLACE = ("iteration", "checkpoint_id", "benchmark", "prompt_id")
 """The columns that identify a score's answer: its policy and its prompt."""

@@ -26,9 +26,9 @@ from ..statistics.share_interval import share_interval
 from .answer_logprobs import answer_logprobs, update_survival
 from .critic_scores import AGREEMENT, by_iteration, critic_scores
 from .endpoints import warnings
-from .figures import SHARES
-from .forgetting import PASSED, PREFIX, alarming, is_probe
+from .forgetting import PREFIX, alarming, is_probe
 from .policy_figures import measured_on
+from .vocabulary import SHARES
 
 COUNTED = (
     "candidates",
@@ -163,7 +163,7 @@ def status(run: RunReader, iteration: int | None = None) -> dict[str, Json]:
 def figure_json(number: Evaluation) -> dict[str, Json]:
     """Return a number as JSON; a share has its interval of level 95 %."""
     found: dict[str, Json] = {"value": number.value, "stderr": number.stderr, "n": number.n}
-    share = number.metric in (*SHARES, PASSED)
+    share = number.metric in SHARES
     within = share_interval(number.value, number.stderr, number.n) if share else None
     return found if within is None else {**found, "low": within[0], "high": within[1]}
 

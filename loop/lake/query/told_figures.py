@@ -5,38 +5,26 @@ from collections.abc import Iterable
 from ...data.sanitize import one_line
 from ...data.short_id import short_id
 from ...data.splits import DEV, HELD_OUT
-from .figures import SHARES
 from .flips import LostMost
-from .policy_figures import RATING
+from .vocabulary import term_of
 from .whole_figures import ModelFigure
 
-NAMES = {
-    "win_rate": "win-rate",
-    "length_controlled_win_rate": "win-rate at equal length",
-    "true_score": "true score",
-    "kl": "KL to M_0",
-    "json_valid": "valid JSON",
-    "self_identified": "identity",
-    "mean_length": "tokens",
-}
-"""The display names of figures, if they differ from the names in the lake."""
 SPLITS = {HELD_OUT: "the held-out prompts (test)", DEV: "the dev prompts (they decide in the loop)"}
 """The display names of the splits."""
 BRIEF_SPLITS = {HELD_OUT: "test", DEV: "dev"}
 """The names of the splits in a line of the terminal."""
-DECIMALS = {"reward": 2, "true_score": 2, "kl": 2}
 LONGEST = 30
 """The most characters of a figure's name."""
 
 
 def figure_name(figure: str) -> str:
     """Return the display name of a figure."""
-    return one_line(NAMES.get(figure, figure), limit=LONGEST)
+    return one_line(term_of(figure).label or figure, limit=LONGEST)
 
 
 def figure_label(figure: str) -> str:
     """Return the display name of a figure, with its unit."""
-    return f"{figure_name(figure)} %" if figure in SHARES else figure_name(figure)
+    return f"{figure_name(figure)} %" if term_of(figure).share else figure_name(figure)
 
 
 def split_name(split: str) -> str:
@@ -133,6 +121,5 @@ def lost_line(lost: LostMost, where: str = "") -> str:
 
 
 def _scale(figure: str) -> tuple[float, int]:
-    if figure in SHARES:
-        return 100.0, 1
-    return 1.0, 2 if figure.startswith(RATING) else DECIMALS.get(figure, 1)
+    term = term_of(figure)
+    return (100.0 if term.share else 1.0), term.decimals

@@ -16,9 +16,10 @@ from ....stores.lake import RunReader
 from ....stores.records import Scope
 from ...data.splits import eval_set_of
 from ..statistics.share_interval import NORMAL
-from .figures import CONTROLLED, figure_interval
+from .figures import figure_interval
 from .measured_change import USUAL_LEVEL
-from .policy_figures import RATING, first_and
+from .policy_figures import first_and
+from .vocabulary import CONTROLLED, RATING
 
 ALL: Scope = "all"
 STEP_PREFIX = "^step-[0-9]+:"
@@ -48,14 +49,14 @@ class ModelFigure:
     low: float | None
     high: float | None
     against: int
-    paired: int
-    clusters: int
-    change: float | None
-    change_low: float | None
-    change_high: float | None
-    change_level: float | None
-    better: int
-    worse: int
+    paired: int = 0
+    clusters: int = 0
+    change: float | None = None
+    change_low: float | None = None
+    change_high: float | None = None
+    change_level: float | None = None
+    better: int = 0
+    worse: int = 0
 
 
 def whole_figures(
@@ -108,14 +109,10 @@ def _of_models(
             low=low,
             high=high,
             against=first["iteration"],
-            paired=0,
-            clusters=0,
             change=value - first["value"],
             change_low=change_low,
             change_high=change_high,
             change_level=None if change_low is None else USUAL_LEVEL,
-            better=0,
-            worse=0,
         )
 
 

@@ -13,10 +13,11 @@ from ....stores.keys import Json
 from ....stores.lake import RunReader
 from ....stores.records import PolicyVerdict
 from ...data.splits import DEV, HELD_OUT
-from ..query.figures import LENGTH, deciding
+from ..query.figures import deciding
 from ..query.measured_change import measured_change
 from ..query.policy_figures import APPROVAL, measured_on, metrics_of, value_rows
 from ..query.run_verdicts import verdicts_of
+from ..query.vocabulary import LENGTH
 from .diff_page import Diff
 
 

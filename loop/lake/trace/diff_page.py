@@ -7,8 +7,6 @@ from typing import Any
 import polars as pl
 
 from ...data.short_id import short_id
-from ..query.figures import COUNTS
-from ..query.policy_figures import RATING
 from ..query.told_figures import (
     figure_label,
     figure_name,
@@ -17,6 +15,7 @@ from ..query.told_figures import (
     told_level,
     told_value,
 )
+from ..query.vocabulary import COUNTS, RATING
 from .html_page import page_html
 from .page import Box, Grid, Page, PageSection
 from .terminal_page import page_text

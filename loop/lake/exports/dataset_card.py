@@ -17,7 +17,7 @@ from ....stores.lake import RunReader
 
 HASHED_ROWS = 200_000
 """A run with more rows is not hashed for its card, which would take long."""
-SIZES = ((1_000, "n<1K"), (10_000, "1K<n<10K"), (100_000, "10K<n<100K"), (1_000_000, "100K<n<1M"))
+SIZES = {"n<1K": 1_000, "1K<n<10K": 10_000, "10K<n<100K": 100_000, "100K<n<1M": 1_000_000}
 LARGER = "1M<n<10M"
 LISTED = 50
 
@@ -39,15 +39,9 @@ class Contents:
 
 def card(run: RunReader, contents: Contents) -> str:
     """Return the card as Markdown with the YAML header that the Hugging Face hub takes."""
-    header = yaml.safe_dump(_header(contents), sort_keys=False, allow_unicode=True)
-    body = "\n\n".join(section for section in _sections(run, contents) if section)
-    return f"---\n{header}---\n\n{body}\n"
-
-
-def _header(contents: Contents) -> dict[str, Any]:
-    size = next((name for limit, name in SIZES if contents.rows < limit), LARGER)
+    size = next((name for name, limit in SIZES.items() if contents.rows < limit), LARGER)
     files = [{"split": "train", "path": contents.file}]
-    return {
+    header = {
         "pretty_name": contents.title,
         "license": contents.license or "unknown",
         "tags": ["lpfloop", *contents.tags],
@@ -55,113 +49,90 @@ def _header(contents: Contents) -> dict[str, Any]:
         "size_categories": [size],
         "configs": [{"config_name": "default", "data_files": files}],
     }
-
-
-def _sections(run: RunReader, contents: Contents) -> Iterator[str]:
+    front = yaml.safe_dump(header, sort_keys=False, allow_unicode=True)
     which = "all iterations" if contents.iteration is None else f"iteration {contents.iteration}"
-    yield f"# {contents.title}"
-    yield (
+    about = (
         f"The {contents.table} of run `{run.folder.name}` ({which}) in the form `{contents.form}`, "
         f"written by lpfloop {__version__}."
     )
-    yield _table(("file", "rows"), [(contents.file, contents.rows)])
-    yield "## Prompts\n\n" + _prompts(run)
-    yield from _part("Models", _models(run, contents.iteration))
-    yield from _part("Critics", _critics(run, contents.iteration))
-    yield from _part("Rubric", _rubric(run))
-    yield from _part("Rules", _rules(run, contents))
-    yield "## Sources and licences\n\n" + _sources(run, contents)
-    yield "## Lineage\n\n" + _lineage(run, contents)
-
-
-def _part(title: str, body: str) -> Iterator[str]:
-    if body:
-        yield f"## {title}\n\n{body}"
-
-
-def _count_rows(frame: pl.LazyFrame, *names: str) -> list[tuple[Any, ...]]:
-    counted = (
-        frame.group_by(*names)
-        .len("rows")
-        .sort("rows", *names, descending=[True, *[False] * len(names)])
+    file = _table(("file", "rows"), [(contents.file, contents.rows)])
+    sections = (f"## {name}\n\n{body}" for name, body in _sections(run, contents) if body)
+    return (
+        f"---\n{front}---\n\n" + "\n\n".join([f"# {contents.title}", about, file, *sections]) + "\n"
     )
-    return counted.head(LISTED).collect().rows()
 
 
-def _prompts(run: RunReader) -> str:
-    return _table(("task", "split", "prompts"), _count_rows(run.scan("prompts"), "task", "split"))
+def _sections(run: RunReader, contents: Contents) -> Iterator[tuple[str, str]]:
+    """Yield the title and the text of each section; it is left out if its text is empty."""
+
+    def rows(table: str) -> pl.LazyFrame:
+        return run.scan(table, iteration=contents.iteration)
+
+    prompts, config = run.scan("prompts"), json.loads(run.journal.meta("config") or "{}")
+    yield "Prompts", _count(prompts, {"task": "task", "split": "split"}, "prompts")
+    made = {"kind": "kind", "model": "model", "policy": "checkpoint or source"}
+    models = (
+        _count(rows("candidates"), made, "candidates"),
+        _count(rows("rewards"), {"reward_model": "reward model"}, "rewards"),
+    )
+    yield "Models", "\n\n".join(filter(None, models))
+    said = _count(rows("critiques"), {"critic": "critic", "status": "status"}, "critiques")
+    yield "Critics", f"{said}\n\n{_ratings(rows('critiques'))}" if said else ""
+    yield "Rubric", _rubric(config.get("critic", {}).get("aspects"))
+    trained = ("pairs", "demonstrations", "unpaired_answers")
+    by_rule = [rows(name).select("rule", table=pl.lit(name)) for name in trained]
+    rules = _count(pl.concat(by_rule), {"table": "table", "rule": "rule"}, "rows")
+    recipe = f"\n\nRecipe: `{json.dumps(config['recipe'])}`" if config.get("recipe") else ""
+    yield "Rules", f"{rules}{recipe}" if rules else ""
+    licence = contents.license or (
+        "not stated; it depends on the sources and on the models that answered. State it with "
+        "`--license`"
+    )
+    sources = _count(prompts, {"source": "source"}, "prompts")
+    yield "Sources and licences", f"{sources}\n\nLicence: {licence}."
+    yield "Lineage", _lineage(run, contents)
 
 
-def _models(run: RunReader, iteration: int | None) -> str:
-    candidates = run.scan("candidates", iteration=iteration)
-    made = _count_rows(candidates, "kind", "model", "policy")
-    rewards = _count_rows(run.scan("rewards", iteration=iteration), "reward_model")
-    parts = [_table(("kind", "model", "checkpoint or source", "candidates"), made)] if made else []
-    parts += [_table(("reward model", "rewards"), rewards)] if rewards else []
-    return "\n\n".join(parts)
+def _count(frame: pl.LazyFrame, columns: Mapping[str, str], what: str) -> str:
+    """Return how many rows have the same values of columns, the most first; empty without rows."""
+    down = [True, *[False] * len(columns)]
+    counted = frame.group_by(*columns).len("rows").sort("rows", *columns, descending=down)
+    rows = counted.select(*columns, "rows").head(LISTED).collect().rows()
+    return _table((*columns.values(), what), rows) if rows else ""
 
 
-def _critics(run: RunReader, iteration: int | None) -> str:
-    critiques = run.scan("critiques", iteration=iteration)
-    said = _count_rows(critiques, "critic", "status")
-    if not said:
-        return ""
+def _ratings(critiques: pl.LazyFrame) -> str:
+    rating = pl.col("rating")
     rated = (
         critiques.select("aspects")
         .explode("aspects")
         .unnest("aspects")
         .group_by("name")
         .agg(
-            *[(pl.col("rating") == level).sum().alias(str(level)) for level in (-1, 0, 1)],
-            unread=pl.col("rating").is_null().sum(),
+            *[(rating == level).sum().alias(str(level)) for level in (-1, 0, 1)],
+            unread=rating.is_null().sum(),
         )
         .drop_nulls("name")
         .sort("name")
         .collect()
-        .rows()
     )
-    header = ("aspect", "-1 failure", "0 moderate", "1 success", "unread")
-    return "\n\n".join([_table(("critic", "status", "critiques"), said), _table(header, rated)])
+    return _table(("aspect", "-1 failure", "0 moderate", "1 success", "unread"), rated.rows())
 
 
-def _rubric(run: RunReader) -> str:
-    config = json.loads(run.journal.meta("config") or "{}")
-    name = config.get("critic", {}).get("aspects")
+def _rubric(name: str | None) -> str:
     if not name:
         return ""
     try:
-        aspects = load_aspects(name)
+        rows = [aspect.texts for aspect in load_aspects(name)]
     except ConfigError as error:
         return f"The aspects are those of `{name}`, which cannot be read any more: {error}"
-    rows = [aspect.texts for aspect in aspects]
     return _table(("aspect", "criteria", "-1", "0", "1"), rows)
-
-
-def _rules(run: RunReader, contents: Contents) -> str:
-    made = [
-        (table, *found)
-        for table in ("pairs", "demonstrations", "unpaired_answers")
-        for found in _count_rows(run.scan(table, iteration=contents.iteration), "rule")
-    ]
-    recipe = json.loads(run.journal.meta("config") or "{}").get("recipe")
-    said = f"\n\nRecipe: `{json.dumps(recipe)}`" if recipe else ""
-    return _table(("table", "rule", "rows"), made) + said if made else ""
-
-
-def _sources(run: RunReader, contents: Contents) -> str:
-    sources = _count_rows(run.scan("prompts"), "source")
-    licence = contents.license or (
-        "not stated; it depends on the sources and on the models that answered. State it with "
-        "`--license`"
-    )
-    return f"{_table(('source', 'prompts'), sources)}\n\nLicence: {licence}."
 
 
 def _lineage(run: RunReader, contents: Contents) -> str:
     if contents.lineage is not None:
         return f"```json\n{json.dumps(contents.lineage, indent=1)}\n```"
-    rows = sum(part.rows for part in run.journal.parts())
-    if rows <= HASHED_ROWS:
+    if sum(part.rows for part in run.journal.parts()) <= HASHED_ROWS:
         return f"Digest of the run: `{run_digest(run.folder)}`."
     return f"`lpfloop lake digest {run.folder.name}` prints the digest of the run."
 

@@ -125,7 +125,7 @@ def stream_rows(
     """Return an answer's rows as a lazy frame that is computed batch by batch."""
     import duckdb
 
-    timed = limit_s or nullcontext()
+    timed = nullcontext if limit_s is None else limit_s.counting
 
     def scan(
         columns: list[str] | None, wanted: pl.Expr | None, limit: int | None, _batch: int | None
@@ -135,10 +135,10 @@ def stream_rows(
                 asked = relation if limit is None else relation.limit(limit)
                 if columns and wanted is None:
                     asked = asked.project(", ".join(map(quote_name, columns)))
-                with timed:
+                with timed():
                     batches = asked.to_arrow_reader(BATCH)
                 while True:
-                    with timed:
+                    with timed():
                         batch = next(batches, None)
                     if batch is None:
                         return

@@ -14,15 +14,8 @@ class Form(StrEnum):
     PARQUET = "parquet"
 
 
-class Grouping(StrEnum):
-    """The values of `--by` for changes."""
-
-    TASK = "task"
-    FAMILY = "family"
-
-
 class ResultsGrouping(StrEnum):
-    """The values of `--by` for the results of a status, which also include sources of prompts."""
+    """The values of `--by` for the results of a status."""
 
     TASK = "task"
     FAMILY = "family"

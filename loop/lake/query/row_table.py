@@ -2,14 +2,12 @@
 """Rows as a table for people, in the width of their terminal.
 
 Columns that do not fit are left out whole and listed below. Texts are wrapped and cut; the two
-answers of a pair share a column that marks their differences; neighbours that differ only in their
-ids are merged into one row.
+answers of a pair share a column that marks their differences.
 """
 
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
-from itertools import groupby
+from dataclasses import dataclass
 from typing import Any
 
 import polars as pl
@@ -44,14 +42,12 @@ _WORD_END = re.compile(r"_(?=.)")
 class DrawnColumn:
     """A column of a table; only a column of longer texts may be narrower than they are.
 
-    `identity`: ids, which may differ between merged rows. `whole`: texts that are not broken.
-    `is_prose`: sentences, which are left out last.
+    `whole`: ids, and texts that are not broken. `is_prose`: sentences, which are left out last.
     """
 
     name: str
     cells: list[Text]
     number: bool = False
-    identity: bool = False
     whole: bool = False
     is_prose: bool = False
 
@@ -63,7 +59,7 @@ class DrawnColumn:
     @property
     def is_fixed(self) -> bool:
         """Whether its cells may not be broken."""
-        return self.number or self.identity or self.whole or self.most <= SHORT_TEXT
+        return self.number or self.whole or self.most <= SHORT_TEXT
 
     @property
     def heading(self) -> str:
@@ -100,9 +96,8 @@ class _FirstLines:
 
 
 def print_table(shown: pl.DataFrame, *, is_list: bool, console: Console | None = None) -> None:
-    """Print rows; in a list, neighbours with the same texts are merged into one row."""
-    columns = list(_columns(shown, is_list=is_list))
-    print_columns(console or Console(), _together(columns) if is_list else columns)
+    """Print rows; in a list of pairs, both answers share a column."""
+    print_columns(console or Console(), list(_columns(shown, is_list=is_list)))
 
 
 def text_columns(
@@ -171,7 +166,7 @@ def _columns(shown: pl.DataFrame, *, is_list: bool) -> Iterator[DrawnColumn]:
                 name=one_line(name, limit=LONGEST),
                 cells=cells,
                 number=dtype.is_numeric(),
-                identity=name == "id" or name.endswith("_id"),
+                whole=name == "id" or name.endswith("_id"),
                 is_prose=_of_texts(dtype) and any(" " in cell.plain for cell in cells),
             )
 
@@ -181,30 +176,6 @@ def _of_texts(dtype: pl.DataType) -> bool:
     if isinstance(dtype, pl.List) and isinstance(dtype.inner, pl.Struct):
         return any(field.name == "content" for field in dtype.inner.fields)
     return dtype == pl.String
-
-
-def _together(columns: Sequence[DrawnColumn]) -> list[DrawnColumn]:
-    """Merge rows that differ only in their ids, and add how many were merged."""
-    prose = [column for column in columns if column.is_prose]
-    if not prose or not any(column.identity for column in columns):
-        return list(columns)
-    told = [column.cells for column in columns if not column.identity]
-    alike = groupby(range(len(told[0])), key=lambda row: tuple(cells[row].plain for cells in told))
-    groups = [list(rows) for _, rows in alike]
-    return [
-        replace(
-            column,
-            cells=[
-                # In front, as the end of a cell may be cut.
-                Text.assemble((f"x{len(group)} ", "bold"), cell)
-                if column is prose[-1] and len(group) > 1
-                else cell
-                for group in groups
-                for cell in [column.cells[group[0]]]
-            ],
-        )
-        for column in columns
-    ]
 
 
 def cell_text(value: Any) -> str:

@@ -203,7 +203,7 @@ def _run_query(
     if not _is_query(connection, sql):
         raise SqlError("only one SELECT is allowed: the lake is read-only")
     try:
-        with limit_s:  # a PIVOT looks for its columns now
+        with limit_s.counting():  # a PIVOT looks for its columns now
             relation = connection.sql(sql)
     except duckdb.Error as error:
         raise SqlError(limit_s.told or sentence(error)) from error

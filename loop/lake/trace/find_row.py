@@ -32,31 +32,21 @@ Kind = Literal[
     "checkpoint",
 ]
 
-COLUMNS: dict[Kind, tuple[str, str]] = {
-    "prompt": ("prompts", "prompt_id"),
-    "candidate": ("candidates", "candidate_id"),
-    "critique": ("critiques", "critique_id"),
-    "preference": ("preferences", "preference_id"),
-    "grade": ("grades", "grade_id"),
-    "breakdown": ("breakdowns", "breakdown_id"),
-    "claim": ("claims", "claim_id"),
-    "pair": ("pairs", "pair_id"),
-    "demonstration": ("demonstrations", "demonstration_id"),
-    "unpaired answer": ("unpaired_answers", "unpaired_id"),
-    "checkpoint": ("checkpoints", "checkpoint_id"),
-}
-"""The table and column of the ids of each kind."""
-PREFIXES: dict[str, Kind] = {
-    "cand-": "candidate",
-    "crit-": "critique",
-    "pref-": "preference",
-    "grade-": "grade",
-    "broken-": "breakdown",
-    "claim-": "claim",
-    "pair-": "pair",
-    "demo-": "demonstration",
-    "unp-": "unpaired answer",
-}
+_IDS: tuple[tuple[str, Kind, str, str], ...] = (
+    ("", "prompt", "prompts", "prompt_id"),
+    ("cand-", "candidate", "candidates", "candidate_id"),
+    ("crit-", "critique", "critiques", "critique_id"),
+    ("pref-", "preference", "preferences", "preference_id"),
+    ("grade-", "grade", "grades", "grade_id"),
+    ("broken-", "breakdown", "breakdowns", "breakdown_id"),
+    ("claim-", "claim", "claims", "claim_id"),
+    ("pair-", "pair", "pairs", "pair_id"),
+    ("demo-", "demonstration", "demonstrations", "demonstration_id"),
+    ("unp-", "unpaired answer", "unpaired_answers", "unpaired_id"),
+    ("", "checkpoint", "checkpoints", "checkpoint_id"),
+)
+"""How the ids of each kind begin, if always in the same way, and their table and column."""
+COLUMNS = {kind: (table, column) for _, kind, table, column in _IDS}
 HEXADECIMAL = re.compile(r"[0-9a-f]{1,64}")
 
 
@@ -148,7 +138,7 @@ def lookup(run: RunReader, text: str) -> Found | None:
 
 def _kinds(text: str) -> list[Kind]:
     """Return the kinds of row an id of this form can name; a prompt's id can have any form."""
-    kinds: list[Kind] = [kind for prefix, kind in PREFIXES.items() if text.startswith(prefix)]
+    kinds: list[Kind] = [kind for prefix, kind, *_ in _IDS if prefix and text.startswith(prefix)]
     if HEXADECIMAL.fullmatch(text):
         kinds.append("checkpoint")
     return [*kinds, "prompt"]

@@ -15,10 +15,10 @@ from lpfloop.stores.keys import row_id
 NAMES = st.lists(st.text("abcxyz_", min_size=1, max_size=24), min_size=1, max_size=9, unique=True)
 
 
-def printed(frame, width, *, is_list=False):
+def printed(frame, width):
     console = Console(width=width, color_system=None)
     with console.capture() as captured:
-        print_table(frame, is_list=is_list, console=console)
+        print_table(frame, is_list=False, console=console)
     return captured.get()
 
 
@@ -54,14 +54,6 @@ def test_texts_stay_longest_of_all_columns():
     assert "…" in told
     wide = printed(frame, 160)
     assert "left out" not in wide
-
-
-def test_neighbours_with_the_same_text_are_merged():
-    frame = pl.DataFrame({"id": ["a", "b", "c"], "text": ["the same", "the same", "another one"]})
-    told = printed(frame, 80, is_list=True)
-    assert "x2 the same" in told
-    assert told.count("the same") == 1
-    assert printed(frame, 80).count("the same") == 2
 
 
 def test_headings_break_behind_words():

@@ -18,9 +18,9 @@ from ..lake.trace.diff_page import Diff
 from ..lake.trace.find_row import find
 from ..lake.trace.html_page import page_html
 from ..lake.trace.published_model import configuration
-from ..lake.trace.show import ShownRow, show_row
+from ..lake.trace.show import ShownPage, show_row
 from .run_measures import RunMeasures
-from .run_summary import RunSummary, run_summary
+from .run_summary import run_summary
 
 
 class ReadOnlyRun(RunMeasures):
@@ -51,7 +51,7 @@ class ReadOnlyRun(RunMeasures):
         self.closed = True
         self._reader.close()
 
-    def summary(self) -> RunSummary:
+    def summary(self) -> ShownPage:
         """Return how the run stands: state, parts, verdicts in words, results, sizes of tables."""
         return run_summary(self._reader)
 
@@ -69,7 +69,7 @@ class ReadOnlyRun(RunMeasures):
         """
         return query(self.lake, text, (self.name,), timeout=timeout)
 
-    def show(self, identity: str, *, iteration: int | None = None) -> ShownRow:
+    def show(self, identity: str, *, iteration: int | None = None) -> ShownPage:
         """Return the row of an id with all that belongs to it; a notebook shows it as HTML.
 
         Raises:

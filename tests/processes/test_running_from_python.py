@@ -56,7 +56,7 @@ def test_run_from_a_thread(capfd):
     thread.start()
     thread.join()
     with made[0] as run:
-        assert run.summary().state == "done: 0 iterations"
+        assert run.summary().document["state"] == "done: 0 iterations"
         assert run.config["prompts"]["chunk"] == 3
     assert "evaluate " in capfd.readouterr().err
     with pytest.raises(ConfigError, match="another configuration"):

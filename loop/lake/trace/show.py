@@ -18,28 +18,30 @@ from .why import reasons
 
 
 @dataclass(frozen=True, slots=True)
-class ShownRow:
-    """The details of an id: text for a terminal, HTML for a notebook, a document for programs.
-
-    `document` has the page's rows as JSON data; a prompt's with the reasons for its pairs.
-    """
+class ShownPage:
+    """A page about rows: text for a terminal, HTML for a notebook, a document for programs."""
 
     page: Page
     document: dict[str, object]
 
     def __str__(self) -> str:
-        return page_text(self.page)
+        return page_text(self.page).rstrip("\n")
+
+    __repr__ = __str__
 
     def _repr_html_(self) -> str:
         return page_html(self.page)
 
 
-def show_row(run: RunReader, found: Found, iteration: int | None = None) -> ShownRow:
-    """Return the rows and the page of an id; a model's are those of `lpfloop model`."""
+def show_row(run: RunReader, found: Found, iteration: int | None = None) -> ShownPage:
+    """Return the page of an id; a model's is that of `lpfloop model`.
+
+    A prompt's document has the rows of the page, and the reasons for its pairs.
+    """
     if found.kind == "checkpoint":
         made = (*checkpoints(run), *step_policies(run))
         model = published_model(run, next(c for c in made if c.checkpoint_id == found.id))
         where = in_lake(run.folder.parent.parent)
-        return ShownRow(model_page(model, None, where), model.as_json())
+        return ShownPage(model_page(model, None, where), model.as_json())
     story = prompt_story(run, found, iteration)
-    return ShownRow(story_page(story), {**plain(story), "why": reasons(story)})
+    return ShownPage(story_page(story), {**plain(story), "why": reasons(story)})

@@ -15,7 +15,6 @@ from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing
-from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -27,7 +26,7 @@ from .address import bucket_of
 from .bucket import AT_ONCE, Bucket, BucketError, polars_options
 from .far_rows import FarRows, far_rows
 from .sealed import MANIFEST, DamagedError, HashedFile
-from .verified import SealedFile, Some
+from .verified import Some
 
 AHEAD_BYTES = 128 * 2**20
 """The most bytes that are fetched and not yet yielded, unless a single thing is larger."""
@@ -167,7 +166,7 @@ class Objects:
             DamagedError: naming the first that is missing or altered.
         """
         if some is None:
-            verified.verify([verified.on_disk(path, path.stem) for path in paths])
+            verified.verify((path, path.stem) for path in paths)
         else:
             verified.verify_some(paths, some)
 
@@ -302,8 +301,8 @@ class InBucket(Objects):
         self.remove(path)
 
     def verify(self, paths: Sequence[Path], some: Some | None = None) -> None:  # noqa: ARG002
-        """Hash objects that are new to this process, where they lie."""
-        verified.verify(self._sealed(paths), AT_ONCE)
+        """Hash objects where they lie."""
+        _each(self.check_part, paths)
 
     def scan(self, paths: Sequence[Path], some: Some | None = None, **options: Any) -> pl.LazyFrame:
         """Return the rows of Parquet files, fetching only the pieces that the query needs.
@@ -320,21 +319,6 @@ class InBucket(Objects):
 
     def _read(self, path: Path) -> bytes:
         return self._bucket.read(self._name(path))
-
-    def _sealed(self, paths: Sequence[Path]) -> list[SealedFile]:
-        """Return objects with their listed state; an object is only ever replaced as a whole."""
-        folders = {path.parent for path in paths}
-        names = (f"{self._name(folder)}/" for folder in folders)
-        listed = {k: v for name in names for k, v in self._bucket.listed(name).items()}
-        return [
-            SealedFile(
-                place=self.at(path),
-                expected=path.stem,
-                look=partial(listed.get, self._name(path)),
-                sha256=partial(self._bucket.sha256, self._name(path)),
-            )
-            for path in paths
-        ]
 
     def _name(self, path: Path) -> str:
         return path.relative_to(self._folder).as_posix()

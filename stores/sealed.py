@@ -135,12 +135,12 @@ def known_sha256(path: Path, alive: Callable[[], object] = lambda: None) -> str:
         DamagedError: if the file is missing or the disk cannot read it.
     """
     try:
-        before = _look(path)
+        before = look_at(path)
         found = _known.get(before)
         if found is None:
             with path.open("rb", buffering=0) as file:
                 found = _hash_file(file, alive)
-            if _look(path) == before and time.time_ns() - before[-1] > SETTLED_NS:
+            if look_at(path) == before and time.time_ns() - before[-1] > SETTLED_NS:
                 _known[before] = found
     except OSError as error:
         raise _unreadable(path, error) from error
@@ -150,14 +150,25 @@ def known_sha256(path: Path, alive: Callable[[], object] = lambda: None) -> str:
 @contextmanager
 def same_bytes(path: Path) -> Generator[None]:
     """Keep a file's known hash while only its attributes, such as the mode, are changed."""
-    before = _look(path)
+    before = look_at(path)
     yield
-    after = _look(path)
+    after = look_at(path)
     if before in _known and after[:-1] == before[:-1]:
         _known[after] = _known[before]
 
 
-def _look(path: Path) -> tuple[int, ...]:
+def is_known(look: tuple[int, ...], sha256: str) -> bool:
+    """Whether this process has hashed a file that looks like this, with that result."""
+    return _known.get(look) == sha256
+
+
+def forget_hashes() -> None:
+    """Make every file be hashed again at its next use."""
+    _known.clear()
+
+
+def look_at(path: Path) -> tuple[int, ...]:
+    """Return attributes of a file that reveal a change: device, inode, size, times."""
     told = path.stat()
     return told.st_dev, told.st_ino, told.st_size, told.st_mtime_ns, told.st_ctime_ns
 

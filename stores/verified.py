@@ -1,9 +1,8 @@
 # pyright: basic
-"""The only way to scan the rows of sealed Parquet files in place.
+"""Proving that sealed Parquet files are unaltered, before any row of them is used.
 
-The bytes of a file are hashed before any row of it is used. A process hashes a file once, as long
-as the file looks the same (on disk: inode, size, times) and the same hash is expected;
-`forget` makes it hash all files again, before derivations and exports.
+A process hashes a file once, as long as the file looks the same (`sealed.known_sha256`); `forget`
+makes it hash all files again, before derivations and exports.
 
 A stage file holds the hashes of its pieces, so that a search hashes only its own. A piece is one
 column of one row group. Between the row groups and Parquet's footer, a region that readers of
@@ -15,18 +14,17 @@ are hashed whole.
 import hashlib
 import json
 import os
-from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-import polars as pl
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from .sealed import DamagedError, file_sha256
+from .sealed import DamagedError, forget_hashes, is_known, known_sha256, look_at
 
 AT_ONCE = min(8, os.cpu_count() or 1)
 """The number of files to hash concurrently: hashing releases the interpreter's lock."""
@@ -76,28 +74,11 @@ ALL = Some()
 Pieces = tuple[Piece, ...]
 
 
-_looked: dict[str, tuple[Hashable, str]] = {}
-"""Each file's attributes when it was hashed, and its hash."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SealedFile:
-    """A file or object of rows: its place, and the SHA-256 that it must have.
-
-    `look` returns attributes that reveal a change cheaply; `sha256` hashes it.
-    """
-
-    place: str
-    expected: str
-    look: Callable[[], Hashable]
-    sha256: Callable[[], str]
-
-
 @dataclass(frozen=True, slots=True)
 class KnownPieces:
     """A file's attributes, its pieces if it has hashes of them, and the verified pieces."""
 
-    look: Hashable
+    look: tuple[int, ...]
     pieces: Pieces | None
     proved: set[Piece]
 
@@ -105,41 +86,14 @@ class KnownPieces:
 _in_pieces: dict[str, KnownPieces] = {}
 
 
-def on_disk(path: Path, expected: str) -> SealedFile:
-    """Return a file of this machine.
-
-    Raises:
-        DamagedError: on use, if it is missing.
-    """
-    return SealedFile(
-        place=str(path),
-        expected=expected,
-        look=lambda: _look(path),
-        sha256=lambda: file_sha256(path),
-    )
-
-
-def scan(files: Sequence[SealedFile], **options: Any) -> pl.LazyFrame:
-    """Return the rows of sealed files, one after another; options are `scan_parquet`'s.
-
-    Raises:
-        DamagedError: if one is missing or altered.
-    """
-    verify(files)
-    return pl.scan_parquet([file.place for file in files], **options)
-
-
-def verify(files: Iterable[SealedFile], at_once: int = AT_ONCE) -> None:
-    """Prove that files are unaltered, by hashing those that are new or look different by now.
-
-    `at_once` files are hashed concurrently.
+def verify(files: Iterable[tuple[Path, str]]) -> None:
+    """Prove that files have their SHA-256; files that look as when they were hashed are not read.
 
     Raises:
         DamagedError: naming the first that is missing or altered.
     """
-    pending = [file for file in files if _looked.get(file.place) != (file.look(), file.expected)]
-    with ThreadPoolExecutor(at_once) as pool:
-        for _ in pool.map(_verify, pending):
+    with ThreadPoolExecutor(AT_ONCE) as pool:
+        for _ in pool.map(_verify, files):
             pass
 
 
@@ -149,27 +103,25 @@ def verify_some(paths: Sequence[Path], some: Some) -> None:
     Raises:
         DamagedError: naming the first that is missing or altered.
     """
-    unread = [path for path in paths if _looked.get(str(path)) != (_look(path), path.stem)]
     with ThreadPoolExecutor(AT_ONCE) as pool:
-        whole = [
-            path
-            for path, done in zip(unread, pool.map(partial(_some, some), unread), strict=True)
-            if not done
-        ]
-    verify([on_disk(path, path.stem) for path in whole])
+        done = list(pool.map(partial(_some, some), paths))
+    verify((path, path.stem) for path, each in zip(paths, done, strict=True) if not each)
 
 
 def forget() -> None:
     """Make every file be hashed again at its next use."""
-    _looked.clear()
+    forget_hashes()
     _in_pieces.clear()
 
 
 def _some(some: Some, path: Path) -> bool:
     """Verify the needed pieces of a file, if it has hashes of its pieces."""
-    look = _look(path)
-    if look is None:
-        return False
+    try:
+        look = look_at(path)
+    except OSError:
+        return False  # Hashing the file gives the error.
+    if is_known(look, path.stem):
+        return True
     known = _in_pieces.get(str(path))
     if known is None or known.look != look:
         known = _in_pieces[str(path)] = KnownPieces(look, read_pieces(path), set())
@@ -179,26 +131,16 @@ def _some(some: Some, path: Path) -> bool:
     if pending:
         with path.open("rb", buffering=0) as file:
             altered = not all(piece.agrees(file.fileno()) for piece in pending)
-        if altered or _look(path) != look:
+        if altered or look_at(path) != look:
             raise DamagedError(f"{path} was altered: {ALTERED}")
         known.proved.update(pending)
     return True
 
 
-def _verify(file: SealedFile) -> None:
-    before = file.look()
-    found = file.sha256()
-    if found != file.expected or file.look() != before:
-        raise DamagedError(f"{file.place} was altered: {ALTERED}")
-    _looked[file.place] = (before, found)
-
-
-def _look(path: Path) -> Hashable:
-    try:
-        status = path.stat()
-    except OSError:
-        return None  # Hashing the file gives the error.
-    return (status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns)
+def _verify(file: tuple[Path, str]) -> None:
+    path, expected = file
+    if known_sha256(path) != expected:
+        raise DamagedError(f"{path} was altered: {ALTERED}")
 
 
 def with_hashes(data: memoryview, prompt_ids: Sequence[str]) -> bytes:

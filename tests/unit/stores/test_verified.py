@@ -12,7 +12,7 @@ from lpfloop.stores import sealing
 from lpfloop.stores.schemas import to_table
 from lpfloop.stores.sealed import DamagedError
 from lpfloop.stores.sealing import write_parts
-from lpfloop.stores.verified import SealedFile, Some, forget, on_disk, scan, verify, verify_some
+from lpfloop.stores.verified import Some, forget, verify, verify_some
 
 
 @pytest.fixture
@@ -28,32 +28,13 @@ def altered(part: Path) -> bytes:
     return bytes(data)
 
 
-def test_hashed_once_while_alike():
-    hashed = list[str]()
-
-    def sha256() -> str:
-        hashed.append("once")
-        return "a"
-
-    looks = iter((1, 1, 1, 1, 2, 2, 2, 2, 2, 2))
-    file = SealedFile(place="here", expected="a", look=lambda: next(looks), sha256=sha256)
-    verify([file])
-    verify([file])
-    assert len(hashed) == 1
-    verify([file])
-    assert len(hashed) == 2
-    forget()
-    verify([file])
-    assert len(hashed) == 3
-
-
 def test_changed_behind_its_time(part):
     told = part.stat()
-    scan([on_disk(part, part.stem)])
+    verify([(part, part.stem)])
     part.write_bytes(altered(part))
     os.utime(part, ns=(told.st_atime_ns, told.st_mtime_ns))
     with pytest.raises(DamagedError, match=part.name):
-        scan([on_disk(part, part.stem)])
+        verify([(part, part.stem)])
 
 
 PROMPTS = tuple(f"prompt-{n}" for n in range(6))

@@ -2,12 +2,12 @@
 
 A template writes such a mark at the beginning or end of a turn, and the tokenizer turns it into one
 special token. A text that contains a mark could end its own turn and begin another. In-process
-engines know their tokenizer's special tokens; for an endpoint, often only the name of its model is
-available.
+engines know their tokenizer's special tokens. The template of a model at an endpoint is unknown,
+and a fine-tuned model's name may hide it, so the marks of all families are broken.
 """
 
 import re
-from functools import lru_cache
+from functools import cache
 from types import MappingProxyType
 
 WORD_JOINER = "\u2060"
@@ -17,10 +17,7 @@ _BAR = "\uff5c"
 """The fullwidth bar, in the marks of DeepSeek."""
 
 SHAPES = (r"<\|\w+\|>", rf"<{_BAR}[^\s<>{_BAR}]+{_BAR}>")
-"""The marks of most families: `<|im_start|>`, `<|eot_id|>`, `<|user|>`.
-
-They are broken for every family, because a fine-tuned model's name may hide its template.
-"""
+"""The marks of most families: `<|im_start|>`, `<|eot_id|>`, `<|user|>`."""
 
 _INSTRUCTION = ("<s>", "</s>", "<unk>", "[INST]", "[/INST]")
 
@@ -66,54 +63,20 @@ FAMILIES = MappingProxyType(
 )
 """The marks of the common families."""
 
-NAMED = (
-    ("command-r", "cohere"),
-    ("aya-", "cohere"),
-    ("deepseek", "deepseek"),
-    ("gemma", "gemma"),
-    ("chatglm", "glm"),
-    ("glm-", "glm"),
-    ("gpt-oss", "gpt-oss"),
-    ("llama-2", "llama2"),
-    ("llama2", "llama2"),
-    ("llama-3", "llama3"),
-    ("llama-4", "llama3"),
-    ("llama3", "llama3"),
-    ("minimax", "minimax"),
-    ("codestral", "mistral"),
-    ("devstral", "mistral"),
-    ("magistral", "mistral"),
-    ("ministral", "mistral"),
-    ("mistral", "mistral"),
-    ("mixtral", "mistral"),
-    ("pixtral", "mistral"),
-    ("phi-", "phi"),
-    ("qwen", "qwen"),
-    ("qwq", "qwen"),
-)
-"""Substrings of the names of each family's models, in lower case."""
+
+def broken(text: str) -> str:
+    """Return `text` with the marks of all families broken."""
+    return _starts().sub(rf"\g<0>{WORD_JOINER}", text)
 
 
-def family_of(model_name: str) -> str | None:
-    """Return the one family that a model's name contains; None if it contains none, or several."""
-    lower = model_name.lower()
-    found = {family for part, family in NAMED if part in lower}
-    return found.pop() if len(found) == 1 else None
-
-
-def broken(text: str, family: str | None = None) -> str:
-    """Return `text` with the marks of a family broken; of all families if it is None."""
-    return _starts(family).sub(rf"\g<0>{WORD_JOINER}", text)
-
-
-@lru_cache
-def _starts(family: str | None) -> re.Pattern[str]:
+@cache
+def _starts() -> re.Pattern[str]:
     """Find the first character of each mark: of two that overlap, both are found.
 
     The check of the first character comes before the look-behind for the whole mark, so that
     the search skips from one such character to the next.
     """
-    known = set[str]().union(*FAMILIES.values()) if family is None else FAMILIES[family]
+    known = set[str]().union(*FAMILIES.values())
     marks = "|".join((*SHAPES, *map(re.escape, sorted(known))))
     firsts = re.escape("".join(sorted({mark[0] for mark in (*SHAPES, *known)})))
     return re.compile(f"[{firsts}](?<=(?=(?:{marks})).)", re.DOTALL)

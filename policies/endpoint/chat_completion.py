@@ -107,8 +107,7 @@ class ChatRequest:
     ) -> dict[str, Any]:
         """Return the body of the request, with `extra` fields and without the `unsupported` ones.
 
-        No text in it can end its turn: the marks of the family's chat templates are broken, or the
-        marks of all families if the family is unknown.
+        No text in it can end its turn: the marks of all families of chat templates are broken.
         """
         asked, sampling = self.request, self.sampling
         turns = fold_system_turn(asked.messages) if SYSTEM in unsupported else asked.messages
@@ -117,10 +116,7 @@ class ChatRequest:
         )
         body: dict[str, Any] = {
             "model": served.name,
-            "messages": [
-                {"role": turn.role, "content": broken(turn.content, served.family)}
-                for turn in turns
-            ],
+            "messages": [{"role": turn.role, "content": broken(turn.content)} for turn in turns],
             **{name: value for name, value in drawn.items() if name not in unsupported},
         }
         if self.bounded:

@@ -9,7 +9,6 @@ from urllib.parse import urlsplit, urlunsplit
 
 from ...configs.schema import EngineConfig
 from ...configs.secrecy import hide_key
-from ...stores.chat_markers import family_of
 from ..devices import ANSWER_S
 from ..engines.engine import EngineError
 from .faults import (
@@ -69,13 +68,11 @@ def api_key(config: EngineConfig) -> str | None:
 class ServedModel:
     """The model an endpoint serves, and whether the endpoint is vLLM's server.
 
-    `family` is the family of its chat template, if it can be determined (`stores.chat_markers`),
-    `max_model_len` its context in tokens, if the endpoint reports it.
+    `max_model_len` is its context in tokens, if the endpoint reports it.
     """
 
     name: str
     by_vllm: bool
-    family: str | None = None
     max_model_len: int | None = None
 
 
@@ -167,8 +164,6 @@ async def ask(connections: Connections, model_name: str | None) -> ServedModel:
     return ServedModel(
         wanted,
         by_vllm=own.get("owned_by") == "vllm",
-        # vLLM reports the model's path, which is more reliable than a name chosen by the user.
-        family=family_of(f"{wanted} {own.get('root') or ''}"),
         max_model_len=longest if isinstance(longest, int) else None,
     )
 

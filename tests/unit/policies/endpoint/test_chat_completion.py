@@ -180,26 +180,14 @@ def test_usage():
 
 
 MARKED = "".join(mark for marks in FAMILIES.values() for mark in marks)
-LISTED = {
-    "m": None,
-    "Qwen/Qwen2.5-72B-Instruct": "qwen",
-    "meta-llama/Llama-2-70b-chat-hf": "llama2",
-}
 
 
-def test_chat_markers(subtests):
-    for name, family in LISTED.items():
-        with subtests.test(name=name):
-            messages = (
-                Message(role="system", content=MARKED),
-                Message(role="user", content=MARKED),
-            )
-            models = as_json(200, {"data": [{"id": name, "object": "model"}]})
-            _, [post] = drawn(answer("x"), messages, models)
-            own = FAMILIES[family] if family else [m for marks in FAMILIES.values() for m in marks]
-            for message in post.body["messages"]:
-                assert [mark for mark in own if mark in message["content"]] == []
-                assert message["content"].replace(WORD_JOINER, "") == MARKED
+def test_chat_markers():
+    messages = (Message(role="system", content=MARKED), Message(role="user", content=MARKED))
+    _, [post] = drawn(answer("x"), messages)
+    for message in post.body["messages"]:
+        assert not any(m in message["content"] for marks in FAMILIES.values() for m in marks)
+        assert message["content"].replace(WORD_JOINER, "") == MARKED
 
 
 def asked(reply: Reply) -> list[Asked]:

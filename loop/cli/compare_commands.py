@@ -50,13 +50,14 @@ def compare(
         Path | None,
         typer.Option(metavar="FILE", help="Also write a page with their plots: one HTML file."),
     ] = None,
-    equal_tokens: Annotated[
-        bool,
+    policy_tokens: Annotated[
+        int | None,
         typer.Option(
-            "--equal-tokens",
-            help="Show a comparison of methods at equal tokens again: RUN is its name.",
+            "--policy-tokens",
+            min=1,
+            help="Compare methods: each run's last policy within this many generated tokens.",
         ),
-    ] = False,
+    ] = None,
     plot: Annotated[
         Path | None,
         typer.Option("--plot", help="Also draw a plot into this .svg, .png or .pdf file."),
@@ -69,18 +70,15 @@ def compare(
     from .equal_commands import show_equal
 
     with exit_codes():
-        if equal_tokens:
-            why = (
-                "is about runs: leave it out with --equal-tokens, whose methods, seeds and prompts "
-                "were fixed at its start"
-            )
+        if policy_tokens is not None:
+            why = "does not apply to methods at equal tokens: leave it out with --policy-tokens"
             _refuse(
                 why, beside=beside, by_method=by_method, against=against, task=task, report=report
             )
-            show_equal(lake, names, plot=plot, force=force, as_json=as_json)
+            show_equal(lake, names, policy_tokens, plot=plot, force=force, as_json=as_json)
             return
         if plot is not None:
-            raise FormError("--plot draws score against tokens: add --equal-tokens, or --report")
+            raise FormError("--plot draws score against tokens: add --policy-tokens, or --report")
         if beside is not None:
             why = "does not apply to rankings of methods: leave it out with --rank-with"
             _refuse(why, by_method=by_method, against=against, report=report)

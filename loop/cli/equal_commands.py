@@ -1,33 +1,33 @@
-"""Methods at equal tokens: `run --policy-tokens`; `compare --equal-tokens` shows them again."""
+"""Methods at equal tokens: `run --policy-tokens`, and `compare --policy-tokens` of its runs."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from .session import stop_signal, turn
 
 if TYPE_CHECKING:
+    from ...stores.keys import Json
     from ..daemon.job import Job
     from ..daemon.suite import Suite
+    from ..evaluation.method_outcomes import FigureInterval, MethodOutcome
+    from ..evaluation.pairwise_verdicts import PairwiseVerdict
 
 TRIALS = 3
 """The default number of trials of a method."""
 
 
-def require_together(
-    policy_tokens: int | None, beside: Mapping[str, object], *, several: bool
-) -> None:
-    """Refuse options of a comparison without its budget, and a budget without several methods.
+def require_together(policy_tokens: int | None, trials: int | None, *, several: bool) -> None:
+    """Refuse trials without a budget, and a budget without several methods.
 
     Raises:
         ConfigError: naming the option.
     """
     from ...configs.schema import ConfigError
 
-    alone = next((option for option, value in beside.items() if value is not None), None)
-    if policy_tokens is None and alone is not None:
+    if policy_tokens is None and trials is not None:
         raise ConfigError(
-            f"{alone} is about methods at equal tokens: add --policy-tokens N, the tokens that "
+            "--trials is about methods at equal tokens: add --policy-tokens N, the tokens that "
             "each may generate to learn from"
         )
     if policy_tokens is not None and not several:
@@ -38,86 +38,192 @@ def require_together(
 
 
 def compare_at_equal_tokens(
-    suite: "Suite", variants: str, policy_tokens: int, judge_tokens: int | None, trials: int | None
+    suite: "Suite", variants: str, policy_tokens: int, trials: int | None
 ) -> None:
-    """Work on a comparison's trials and runs, then print it, and say how to draw it.
+    """Work on a comparison's trials and runs, then print it, and the command to draw it.
 
     Raises:
         ConfigError: before anything is run, if the comparison cannot be made.
     """
     from ...stores.address import in_lake
     from ..daemon.equal_tokens import EqualComparison, compared_methods
-    from ..evaluation.token_course import TokenBudget
     from ..run.terminal import say
 
     def work(job: "Job") -> None:
         turn(job, stop_signal(job.config, lift_pause=True))
 
-    budget = TokenBudget(policy_tokens=policy_tokens, judge_tokens=judge_tokens)
     comparison = EqualComparison(
-        suite=suite, budget=budget, trials=trials or TRIALS, turn=work, note=say
+        suite=suite, budget=policy_tokens, trials=trials or TRIALS, turn=work, note=say
     )
-    name = comparison.run(compared_methods(variants)).name
-    show_equal(suite.lake, [name])
-    again, where = f"lpfloop compare --equal-tokens {name}", in_lake(suite.lake)
-    say(f"show it again: `{again}{where}`; draw it: `{again} --plot {name}.svg{where}`")
+    names = comparison.run(compared_methods(variants))
+    show_equal(suite.lake, names, policy_tokens)
+    again = f"lpfloop compare {' '.join(names)} --policy-tokens {policy_tokens}"
+    say(f"draw it: `{again} --plot {suite.prefix}.svg{in_lake(suite.lake)}`")
 
 
 def show_equal(
     lake: Path,
     names: Sequence[str],
+    budget: int,
     *,
     plot: Path | None = None,
     force: bool = False,
     as_json: bool = False,
 ) -> None:
-    """Print a comparison at equal tokens, or its JSON document; draw a plot if asked for.
+    """Print runs at equal tokens by method, or as a JSON document; draw a plot if asked for.
 
     Raises:
-        ConfigError: if the comparison does not exist, or there is nothing to draw.
+        NoSuchRunError: if a run does not exist.
+        ConfigError: if nothing was measured under a seed that all methods share.
         FormError, TargetError: if the plot cannot be made.
     """
     from rich.console import Console
 
     from ...configs.schema import ConfigError
-    from ..daemon.equal_record import known_comparisons, read_record
-    from ..daemon.equal_table import (
-        equal_document,
-        equal_remarks,
-        equal_tables,
-        outcomes_of,
-    )
     from ..data.text_wrap import tell
     from ..evaluation.figure_tables import print_texts
-    from ..evaluation.method_outcomes import shared_metric
+    from ..evaluation.method_outcomes import method_outcomes, method_verdicts, shared_metric
     from ..evaluation.plots import check_plot, write_plot
     from ..evaluation.token_panels import token_panels
     from .tables import print_json
 
-    if len(names) > 1:
-        raise ConfigError("--equal-tokens shows one comparison: give one name")
     if plot is not None:
         check_plot(plot, force=force)
-    record = read_record(lake, names[0])
-    if record is None:
-        known = ", ".join(known_comparisons(lake))
-        others = f", but {known}" if known else ""
+    outcomes = method_outcomes(lake, names, budget)
+    metric = shared_metric(outcomes)
+    if metric is None:
         raise ConfigError(
-            f"no comparison {names[0]} at equal tokens in {lake}{others}: `lpfloop run --variants "
-            "NAME,NAME --policy-tokens N` makes one"
+            f"{', '.join(names)}: no figure was measured for every method under the same seed"
         )
-    outcomes = outcomes_of(lake, record)
     if plot is not None:
-        metric = shared_metric(outcomes)
-        if metric is None:
-            raise ConfigError("nothing to draw: no method has measured a policy yet")
-        write_plot(plot, token_panels(outcomes, metric), force=force)
+        write_plot(plot, token_panels(outcomes[1:], metric), force=force)
+    rows = [_row(outcome) for outcome in outcomes]
+    verdicts = method_verdicts(outcomes[1:])
+    remarks = list(_remarks(outcomes, budget))
     if as_json:
-        print_json(equal_document(record, outcomes))
+        plain: list[dict[str, Json]] = [
+            {
+                "method": outcome.method,
+                "runs": [course.run for course in outcome.courses],
+                "policies": [point.policy.name for point in outcome.points],
+                **{
+                    key: value
+                    for name, found in row.items()
+                    for key, value in _bounds(name, found).items()
+                },
+            }
+            for outcome, row in zip(outcomes, rows, strict=True)
+        ]
+        document = {"policy_tokens": budget, "methods": plain, "remarks": remarks}
+        print_json({**document, "verdicts": [_verdict(each) for each in verdicts]})
         return
-    console = Console()
-    for title, (head, rows) in equal_tables(record, outcomes).items():
-        tell(console, title)
-        print_texts(console, head, rows)
-    for remark in equal_remarks(record, outcomes):
+    console, seeds = Console(), len(outcomes[0].courses)
+    over = f"over {seeds} seeds" if seeds > 1 else "over prompts, as there is one seed"
+    tell(
+        console,
+        f"Held-out prompts (test): the last policy within {budget:,} generated tokens; mean "
+        f"[95 % {over}]",
+    )
+    columns = list(dict.fromkeys(name for row in rows for name in row))
+    head = ["Method", *map(_heading, columns)]
+    cells = [
+        [outcome.method, *(_cell(name, row.get(name)) for name in columns)]
+        for outcome, row in zip(outcomes, rows, strict=True)
+    ]
+    print_texts(console, head, cells)
+    tell(console, "Verdicts")
+    print_texts(
+        console,
+        ("Method", "against", "answer", "by", "difference", "", "prompts"),
+        [_verdict_cells(each) for each in verdicts],
+    )
+    for remark in remarks:
         tell(console, remark)
+
+
+def _row(outcome: "MethodOutcome") -> "dict[str, FigureInterval]":
+    """Return a method's figures and costs that all its runs measured; M_0 was free."""
+    from ..evaluation.compare_runs import INITIAL
+    from ..evaluation.method_outcomes import COSTS, FIGURES
+
+    names = FIGURES if outcome.method == INITIAL else (*FIGURES, *COSTS)
+    return {name: found for name in names if (found := outcome.figure(name)) is not None}
+
+
+def _bounds(name: str, found: "FigureInterval") -> dict[str, float | None]:
+    return {name: found.value, f"{name}_low": found.low, f"{name}_high": found.high}
+
+
+def _heading(name: str) -> str:
+    from ..evaluation.method_outcomes import COSTS
+    from ..evaluation.token_course import DRIFT
+    from ..lake.query.told_figures import figure_label
+
+    return name.replace("_", " ") if name in (DRIFT, *COSTS) else figure_label(name)
+
+
+def _cell(name: str, found: "FigureInterval | None") -> str:
+    """Return a figure or a cost with its interval."""
+    from ..evaluation.method_outcomes import COSTS
+    from ..lake.query.told_figures import told_value
+
+    def told(value: float) -> str:
+        if name not in COSTS:
+            return told_value(name, value)
+        return f"{value:,.2f}" if name == "hours" else f"{value:,.0f}"
+
+    if found is None:
+        return ""
+    if found.low is None or found.high is None:
+        return told(found.value)
+    return f"{told(found.value)} [{told(found.low)}, {told(found.high)}]"
+
+
+def _verdict(each: "PairwiseVerdict") -> "dict[str, Json]":
+    decision = each.decision
+    is_worse = decision.high is not None and decision.high < 0
+    return {
+        "method": each.after.method,
+        "against": each.before.method,
+        "answer": "worse" if is_worse else decision.answer,
+        "metric": each.metric,
+        "difference": decision.difference,
+        "low": decision.low,
+        "high": decision.high,
+        "prompts": decision.n,
+    }
+
+
+def _verdict_cells(each: "PairwiseVerdict") -> list[str]:
+    from ..lake.query.told_figures import figure_label, told_bounds, told_difference
+
+    metric, decision = each.metric, each.decision
+    return [
+        each.after.method,
+        each.before.method,
+        str(_verdict(each)["answer"]),
+        figure_label(metric),
+        told_difference(metric, decision.difference),
+        told_bounds(metric, decision.low, decision.high),
+        f"{decision.n:,}",
+    ]
+
+
+def _remarks(outcomes: "Sequence[MethodOutcome]", budget: int) -> Iterator[str]:
+    """Yield the remarks that a reader of the tables needs."""
+    from ..evaluation.compare_runs import incomparable
+    from ..evaluation.method_outcomes import ENOUGH, FIGURES
+
+    together = [outcome.together for outcome in outcomes]
+    for name in FIGURES:
+        reason = incomparable(together, name)
+        if reason is not None:
+            yield f"not comparable as it stands: {_heading(name)}, measured {reason}"
+    for outcome in outcomes[1:]:
+        if outcome.is_short(budget):
+            yield (
+                f"{outcome.method} used less than {100 * ENOUGH:.0f} % of the budget in a run: "
+                "its policy had fewer tokens to learn from than the others'"
+            )
+    if len(outcomes[0].courses) == 1:
+        yield "one seed: the verdicts are about these policies, not about the methods"

@@ -84,15 +84,6 @@ PolicyTokens = Annotated[
         rich_help_panel=COMPARE,
     ),
 ]
-JudgeTokens = Annotated[
-    int | None,
-    typer.Option(
-        "--judge-tokens",
-        min=1,
-        help="With --policy-tokens: the tokens that each method's judges may generate.",
-        rich_help_panel=COMPARE,
-    ),
-]
 Trials = Annotated[
     int | None,
     typer.Option(
@@ -143,7 +134,6 @@ def run(
     variants: Variants = None,
     seeds: Seeds = 1,
     policy_tokens: PolicyTokens = None,
-    judge_tokens: JudgeTokens = None,
     trials: Trials = None,
     iterations: Iterations = None,
     name: RunName = None,
@@ -189,8 +179,7 @@ def run(
             raise typer.Exit(Exit.BAD_INPUT)
         refuse_json(as_json=as_json, dry_run=dry_run)
         _refuse_dropped(dry_run=dry_run, detach=detach, alone=not variants, seeds=seeds)
-        beside = {"--judge-tokens": judge_tokens, "--trials": trials}
-        require_together(policy_tokens, beside, several=variants is not None)
+        require_together(policy_tokens, trials, several=variants is not None)
         options = options.in_lake(lake)
         if variants is not None:
             alone = {"--variant": variant, "--reuse-from": fork, "--detach": detach or None}
@@ -211,7 +200,7 @@ def run(
             if policy_tokens is None:
                 compare_variants(suite)
             else:
-                compare_at_equal_tokens(suite, variants, policy_tokens, judge_tokens, trials)
+                compare_at_equal_tokens(suite, variants, policy_tokens, trials)
             return
         from ..daemon.job import Job
 

@@ -62,11 +62,7 @@ def compare_variants(suite: "Suite") -> None:
     def work(job: "Job") -> None:
         turn(job, stop_signal(job.config, lift_pause=True))
 
-    empty = run_suite(suite, work, say)
-    for name, reason in empty.items():
-        say(f"{name}: nothing to train on: {reason}")
-    done = [name for name in suite.names if name not in empty]
-    write_comparison(suite.lake, done, together=True)
+    write_comparison(suite.lake, run_suite(suite, work, say), together=True)
 
 
 def turn(job: "Job", stop: "StopSignal", announce: int | None = None) -> None:

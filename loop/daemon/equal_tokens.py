@@ -3,12 +3,13 @@
 A trial is a run at a seed that no compared run has, for a share of the budget; dev prompts alone
 choose among a method's trials. A method is then run once a seed with the whole budget. No run
 re-uses units of another one, as each pays for its own. The first variant decides the starting
-policy, the judges and the measurements of all methods.
+policy, the judges and the measurements of all methods. What was decided follows from the runs in
+the lake, so the same call continues a comparison.
 """
 
-import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from contextlib import closing
+from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import fmean
 from typing import cast, get_args
@@ -17,39 +18,27 @@ import polars as pl
 
 from ...configs.annotation import INITIAL, Role
 from ...configs.describe import settable
-from ...configs.load import Override, load_config, semantic
+from ...configs.load import Override, load_config
 from ...configs.own_function import names_function
 from ...configs.recipes import Annotated, Graded
 from ...configs.schema import ConfigError, RunConfig
 from ...configs.variants import short_name
-from ...stores.keys import canonical_json
+from ...stores.journal_reader import JOURNAL
+from ...stores.lake import run_folder
 from ..data.splits import DEV, PARTS, TRAIN
 from ..evaluation.compare_runs import measured_scores
-from ..evaluation.token_course import SpentUnit, TokenBudget, TokenCost, spent_units
+from ..evaluation.token_course import SpentUnit, spent_units
 from ..lake.query.figures import measured_metrics
 from ..lake.query.model_names import checkpoints
 from ..lake.query.policy_figures import USUAL, values_of
-from ..lake.query.runs import ending
-from ..recipes import RECIPES, variant_of
+from ..lake.query.runs import open_run
+from ..recipes import RECIPES
 from ..recipes.trial_settings import Trial
 from ..run.models import is_rewarded
-from ..run.outcomes import AlarmStopError, NothingToTrainOn, Regressed
 from .control import resolved_at
-from .equal_record import (
-    ComparedMethod,
-    EqualRecord,
-    TriedSettings,
-    opened_run,
-    read_record,
-    require_same,
-    write_record,
-)
 from .equal_sizes import (
-    POINTS,
-    SOURCE,
     RunSize,
     compared_size,
-    counted_stages,
     planning_size,
     stepped_method,
     trial_size,
@@ -57,10 +46,12 @@ from .equal_sizes import (
 from .job import Job
 from .plan import Plan
 from .planning import dry_plan
-from .suite import Suite, named_recipes
+from .suite import Suite, named_recipes, overrides, work_on
 
 TRIAL_SEED = 1000
 """The trials' seed is this far above the first compared seed, so that seeds may be added."""
+POINTS = 8
+"""Policies that a compared run of steps publishes, so that one of the last is in the budget."""
 TRIALS: Mapping[str, tuple[Trial, ...]] = {
     name: variant.trials for name, variant in RECIPES.items() if variant.trials
 }
@@ -88,8 +79,6 @@ UNEXAMINED = {"prompts.max_test": 1, "assessment.kl": False}
 """A trial's policies are hardly examined on held-out prompts, to prevent choosing by them."""
 PROPORTION = 1000
 """Sizes of parts are proportions: an iteration may have more prompts than they add up to."""
-Turn = Callable[[Job], None]
-Note = Callable[[str], None]
 
 
 def compared_methods(text: str) -> list[str]:
@@ -110,35 +99,43 @@ class EqualComparison:
     """
 
     suite: Suite
-    budget: TokenBudget
+    budget: int
     trials: int
-    turn: Turn
-    note: Note
-    _shared: list[Override] = field(default_factory=list[Override], init=False)
+    turn: Callable[[Job], None]
+    note: Callable[[str], None]
+    _shared: Mapping[str, object] = field(default_factory=dict[str, object], init=False)
 
-    def run(self, recipes: Sequence[str]) -> EqualRecord:
-        """Try each method's settings, run all methods under all seeds, and return the decisions.
+    def run(self, recipes: Sequence[str]) -> list[str]:
+        """Try each method's settings, run all methods under all seeds; return the compared runs.
 
         Raises:
-            ConfigError: before anything is run, if the budget is too small for a trial, no choice
-                is possible, or the comparison was started with other settings.
+            ConfigError: before anything is run, if the budget is too small for a trial, or no
+                choice is possible; or if a run was started with other settings.
         """
-        suite = self.suite
+        tried = {recipe: _trials_of(recipe, self.trials) for recipe in recipes}
         self._shared = self._alike(recipes[0])
-        record = self._begun(recipes)
-        write_record(suite.lake, record)
-        for number in range(len(record.methods)):
-            methods = list(record.methods)
-            methods[number] = self._tried(record, methods[number])
-            record = replace(record, methods=tuple(methods))
-            write_record(suite.lake, record)
-        for seed in suite.seeds:
-            for method in record.methods:
-                if method.size is not None:
-                    self._compare(record, method, method.size, seed)
-        return record
+        plans = {recipe: self._plan(recipe) for recipe in recipes}
+        trained = {recipe: sum(plan.prompts[TRAIN].values()) for recipe, (_, plan) in plans.items()}
+        sizes = {
+            recipe: trial_size(config, plan, self.budget, trained[recipe])
+            for recipe, (config, plan) in plans.items()
+        }
+        chosen = {
+            recipe: found
+            for recipe in recipes
+            if (found := self._choose(recipe, tried[recipe], sizes[recipe], trained[recipe]))
+        }
+        return [
+            self._compare(recipe, settings, size, seed)
+            for seed in self.suite.seeds
+            for recipe, (settings, size) in chosen.items()
+        ]
 
-    def _alike(self, recipe: str) -> list[Override]:
+    @property
+    def _trial_seed(self) -> int:
+        return self.suite.seeds[0] + TRIAL_SEED
+
+    def _alike(self, recipe: str) -> Mapping[str, object]:
         """Return the settings that all methods share; with annotators, win-rates over M_0."""
         first = self._config(recipe, self.suite.seeds[0])
         known = [f.path for f in settable() if f.path.startswith(ALIKE) and not f.secret]
@@ -146,13 +143,14 @@ class EqualComparison:
         named = all(first.annotation.model_of(role).model for role in get_args(Role))
         if named and first.assessment.reference is None:
             shared["assessment.reference"] = INITIAL
-        return _overrides(shared)
+        return shared
 
-    def _config(self, recipe: str, seed: int, *over: Override) -> RunConfig:
+    def _config(self, recipe: str, seed: int, *over: Mapping[str, object]) -> RunConfig:
         """Return the configuration of a method; `over` is laid over the user's settings."""
         suite = self.suite
-        own = [*suite.overrides, *self._shared, *over, *_overrides({"seed": seed})]
-        config = load_config(suite.config, recipe, [*_overrides(USUALLY), *own], suite.env)
+        own = {path: value for part in (self._shared, *over) for path, value in part.items()}
+        layers = [*_overrides(USUALLY), *suite.overrides, *_overrides({**own, "seed": seed})]
+        config = load_config(suite.config, recipe, layers, suite.env)
         parts = config.prompts.parts
         sizes = {part: PROPORTION * getattr(parts, part) for part in PARTS}
         changed: dict[str, object] = {"parts": parts.model_copy(update=sizes)}
@@ -163,60 +161,11 @@ class EqualComparison:
         prompts = config.prompts.model_copy(update=changed)
         return config.model_copy(update={"prompts": prompts})
 
-    def _begun(self, recipes: Sequence[str]) -> EqualRecord:
-        """Return the stored comparison, or a new one with its trials and their size."""
-        suite, budget = self.suite, self.budget
-        known = read_record(suite.lake, suite.prefix)
-        seed = suite.seeds[0] + TRIAL_SEED if known is None else known.trial_seed
-        tried = {recipe: _trials_of(recipe, self.trials) for recipe in recipes}
-        configs = {recipe: self._config(recipe, seed) for recipe in recipes}
-        asked = {
-            "--policy-tokens": budget.policy_tokens,
-            "--judge-tokens": budget.judge_tokens,
-            "--trials": self.trials,
-            "--variants": ",".join(recipes),
-            "settings": {recipe: semantic(config) for recipe, config in configs.items()},
-        }
-        asked = json.loads(canonical_json(asked))
-        if known is not None:
-            require_same(known, asked, suite.seeds)
-            return replace(known, seeds=suite.seeds)
-        plans = {recipe: self._plan(config, seed) for recipe, config in configs.items()}
-        judged = any(s.judge_calls for plan in plans.values() for s in counted_stages(plan))
-        if budget.judge_tokens is not None and not judged:
-            raise ConfigError(
-                f"--judge-tokens {budget.judge_tokens}: none of these methods asks a judge while "
-                "it trains, so nothing would be bounded; leave it out"
-            )
-        methods = list[ComparedMethod]()
-        for recipe, plan in plans.items():
-            config, name = configs[recipe], short_name(recipe)
-            trained = sum(plan.prompts[TRAIN].values())
-            trials = tuple(
-                TriedSettings(
-                    run=f"{suite.prefix}-trial-{name}-{number}", settings=_settings(trial, config)
-                )
-                for number, trial in enumerate(tried[recipe], start=1)
-            )
-            size = trial_size(config, plan, budget, trained)
-            methods.append(
-                ComparedMethod(
-                    name=name, recipe=recipe, trials=trials, trial_size=size, trained=trained
-                )
-            )
-        return EqualRecord(
-            name=suite.prefix,
-            asked=asked,
-            budget=budget,
-            trials=self.trials,
-            trial_seed=seed,
-            seeds=suite.seeds,
-            methods=tuple(methods),
-        )
-
-    def _plan(self, config: RunConfig, seed: int) -> Plan:
-        """Return the plan of a few prompts or steps of a method, by its preset's own settings."""
-        few = self._config(config.recipe.name, seed, *planning_size(config).overrides())
+    def _plan(self, recipe: str) -> tuple[RunConfig, Plan]:
+        """Return the configuration and the plan of a few prompts or steps of a method."""
+        seed = self._trial_seed
+        size = planning_size(self._config(recipe, seed))
+        few = self._config(recipe, seed, size.settings())
         plan = dry_plan(Job(config=few, lake=self.suite.lake, name=f"{self.suite.prefix}-trial"))
         if not plan.groups.get(DEV):
             raise ConfigError(
@@ -224,55 +173,46 @@ class EqualComparison:
                 "them: set prompts.dev_share, such as 0.05, or prompts.dev; held-out prompts "
                 "never choose"
             )
-        return plan
+        return few, plan
 
-    def _tried(self, record: EqualRecord, method: ComparedMethod) -> ComparedMethod:
-        """Run a method's trials; return it with their scores, the best settings and its size."""
-        if method.size is not None or method.left_out:
-            return method
-        lake, size = self.suite.lake, method.trial_size
-        for trial in method.trials:
-            self.note(f"{trial.run}: trial of {method.recipe}, {size}: {trial}")
-            own = _overrides({**trial.settings, **UNEXAMINED})
-            config = self._config(method.recipe, record.trial_seed, *own, *size.overrides())
-            self._work(Job(config=config, lake=lake, name=trial.run))
-        trials = _score_trials(lake, method.trials)
-        scores = {place: t.score for place, t in enumerate(trials) if t.score is not None}
+    def _choose(
+        self, recipe: str, tried: Sequence[Trial], size: RunSize, trained: int
+    ) -> tuple[Mapping[str, float], RunSize] | None:
+        """Run a method's trials; return the best settings and the size of its compared runs."""
+        lake, own = self.suite.lake, self._config(recipe, self._trial_seed)
+        trials = dict[str, Mapping[str, float]]()
+        for number, trial in enumerate(tried, start=1):
+            name = f"{self.suite.prefix}-trial-{short_name(recipe)}-{number}"
+            trials[name] = settings = _settings(trial, own)
+            self.note(f"{name}: trial of {recipe}, {size}: {_told(settings)}")
+            config = self._config(recipe, self._trial_seed, settings, UNEXAMINED, size.settings())
+            work_on(Job(config=config, lake=lake, name=name), self.turn, self.note)
+        figure, scores = _dev_scores(lake, trials)
         if not scores:
-            left_out = "; ".join(dict.fromkeys(trial.reason for trial in trials))
-            self.note(f"{method.recipe} is left out: no trial came to a policy that was measured")
-            return replace(method, trials=trials, left_out=left_out)
+            self.note(f"{recipe} is left out: no trial came to a policy that was measured")
+            return None
         # Of equal scores the first: the preset's own settings before others.
-        chosen = max(scores, key=lambda place: (scores[place], -place))
-        _, spent = _course(lake, trials[chosen].run)
-        size = compared_size(spent, size, record.budget, method.trained)
-        self.note(f"{method.recipe}: chosen is {trials[chosen]}; its runs have {size}")
-        return replace(method, trials=trials, chosen=chosen, size=size)
+        best = max(scores, key=scores.__getitem__)
+        compared = compared_size(_course(lake, best)[1], size, self.budget, trained)
+        told = ", ".join(f"{score:.3f} by {_told(trials[name])}" for name, score in scores.items())
+        self.note(
+            f"{recipe}: {figure} on dev prompts is {told}; chosen: {_told(trials[best])}, "
+            f"{compared}"
+        )
+        return trials[best], compared
 
-    def _compare(
-        self, record: EqualRecord, method: ComparedMethod, size: RunSize, seed: int
-    ) -> None:
+    def _compare(self, recipe: str, settings: Mapping[str, float], size: RunSize, seed: int) -> str:
         """Run a method under a seed; iterations are added while one more fits into the budget."""
-        lake, name = self.suite.lake, record.run_of(method.name, seed)
-        self.note(f"{name}: {variant_of(method.recipe).summary}: {size}")
-        own = _overrides(method.trials[method.chosen or 0].settings)
-        config = self._config(method.recipe, seed, *own, *size.overrides(points=POINTS))
+        lake, name = self.suite.lake, self.suite.name(recipe, seed)
+        self.note(f"{name}: {recipe}, {size}")
+        config = self._config(recipe, seed, settings, size.settings(points=POINTS))
         iterations = max(size.iterations, _course(lake, name)[0])
         while True:
             longer = config.model_copy(update={"iterations": iterations})
-            done = self._work(Job(config=longer, lake=lake, name=name))
-            if not done or size.method or not _has_room(lake, name, record.budget):
-                return
+            done = work_on(Job(config=longer, lake=lake, name=name), self.turn, self.note)
+            if not done or size.method or not _has_room(lake, name, self.budget):
+                return name
             iterations += 1
-
-    def _work(self, job: Job) -> bool:
-        """Work on a job; return whether it came to its end, and did not end early."""
-        try:
-            self.turn(job)
-        except (NothingToTrainOn, Regressed, AlarmStopError) as end:
-            self.note(f"{job.name}: {end}")
-            return False
-        return True
 
 
 def _trials_of(recipe: str, count: int) -> tuple[Trial, ...]:
@@ -297,53 +237,49 @@ def _settings(trial: Trial, config: RunConfig) -> dict[str, float]:
     return {path: float(f"{value:.6g}") for path, value in values.items()}
 
 
+def _told(settings: Mapping[str, float]) -> str:
+    return ", ".join(f"{path}={value:g}" for path, value in settings.items()) or "the preset's own"
+
+
 def _overrides(values: Mapping[str, object]) -> list[Override]:
-    return [Override(source=SOURCE, path=path, value=value) for path, value in values.items()]
+    return overrides("--policy-tokens", values)
 
 
-def _score_trials(lake: Path, trials: Sequence[TriedSettings]) -> tuple[TriedSettings, ...]:
-    """Return trials with the score of the last policy of each, all by the first shared figure."""
-    measured = [_measure_trial(lake, trial) for trial in trials]
-    figure = next((f.name for f in USUAL if all(f.name in of for _, of in measured if of)), "")
-    return tuple(
-        replace(trial, figure=figure, score=fmean(own.values()), prompts=len(own), reason="")
-        if (own := of.get(figure))
-        else trial
-        for trial, of in measured
-    )
+def _dev_scores(lake: Path, names: Mapping[str, object]) -> tuple[str, dict[str, float]]:
+    """Return the first figure that all measured trials share, and its mean by trial."""
+    measured = {name: of for name in names if (of := _measured(lake, name))}
+    for figure in USUAL:
+        if measured and all(figure.name in of for of in measured.values()):
+            return figure.name, {name: of[figure.name] for name, of in measured.items()}
+    return "", {}
 
 
-def _measure_trial(
-    lake: Path, trial: TriedSettings
-) -> tuple[TriedSettings, Mapping[str, Mapping[str, float]]]:
-    """Return a trial with its tokens, and its last policy's values on dev prompts by figure."""
-    with opened_run(lake, trial.run) as run:
-        if run is None:
-            return replace(trial, reason="it was not run"), {}
-        cost = sum((unit.cost for unit in spent_units(run.journal)), TokenCost())
+def _measured(lake: Path, name: str) -> dict[str, float]:
+    """Return the figures of a run's last policy on dev prompts; empty without a trained one."""
+    if not _exists(lake, name):
+        return {}
+    with closing(open_run(lake, name)) as run:
         scores = measured_scores(run).filter(pl.col("benchmark") == DEV, pl.col("iteration") > 0)
-        metrics = measured_metrics(scores)
-        found = {figure.name: values_of(scores, figure, metrics) for figure in USUAL}
-        told = replace(
-            trial,
-            policy_tokens=cost.policy_tokens,
-            judge_tokens=cost.judge_tokens,
-            reason=ending(run.journal) or "it has not ended",
-        )
-    return told, {name: of[max(of)] for name, of in found.items() if of}
+    metrics = measured_metrics(scores)
+    found = {figure.name: values_of(scores, figure, metrics) for figure in USUAL}
+    return {figure: fmean(of[max(of)].values()) for figure, of in found.items() if of}
 
 
 def _course(lake: Path, name: str) -> tuple[int, list[SpentUnit]]:
     """Return how many iterations a run has made, and the units that it has spent on."""
-    with opened_run(lake, name) as run:
-        if run is None:
-            return 0, []
+    if not _exists(lake, name):
+        return 0, []
+    with closing(open_run(lake, name)) as run:
         made = max((policy.iteration for policy in checkpoints(run)), default=0)
         return made, list(spent_units(run.journal))
 
 
-def _has_room(lake: Path, name: str, budget: TokenBudget) -> bool:
+def _exists(lake: Path, name: str) -> bool:
+    return (run_folder(lake, name) / JOURNAL).exists()
+
+
+def _has_room(lake: Path, name: str, budget: int) -> bool:
     """Whether an iteration that costs as much as the last one would still be within the budget."""
     made, units = _course(lake, name)
     last = [unit for unit in units if unit.iteration == made]
-    return made > 0 and budget.holds(sum((unit.cost for unit in [*units, *last]), TokenCost()))
+    return made > 0 and sum(unit.cost.policy_tokens for unit in [*units, *last]) <= budget

@@ -6,7 +6,8 @@ that run, or else the first, and so take over every unit that they share with it
 and the judges are the same for all.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -24,7 +25,7 @@ from ..run.outcomes import AlarmStopError, NothingToTrainOn, Regressed
 from .control import resolved_at
 from .job import Job
 
-SUPERVISED, REWARD = "sft", "reward-model"
+SUPERVISED, REWARD = MAKERS = "sft", "reward-model"
 ALL = "all"
 SHARED = ("annotation.", "assessment.")
 """The settings that all variants take over from the first: the annotators and the measurements."""
@@ -63,7 +64,7 @@ def chosen_variants(text: str) -> tuple[str, ...]:
     every = [name for name, variant in RECIPES.items() if variant.compared]
     named = named_recipes(text, every=every, shown=RECIPES)
     first = [SUPERVISED] if SUPERVISED in named else []
-    return (*first, REWARD, *(name for name in named if name not in (SUPERVISED, REWARD)))
+    return (*first, REWARD, *(name for name in named if name not in MAKERS))
 
 
 def named_recipes(text: str, *, every: Iterable[str], shown: Iterable[str]) -> list[str]:
@@ -87,77 +88,80 @@ def named_recipes(text: str, *, every: Iterable[str], shown: Iterable[str]) -> l
     return named
 
 
-def run_suite(
-    suite: Suite, turn: Callable[[Job], None], note: Callable[[str], None]
-) -> dict[str, str]:
-    """Run or resume every recipe under every seed; return why one made nothing, by run.
+def run_suite(suite: Suite, turn: Callable[[Job], None], note: Callable[[str], None]) -> list[str]:
+    """Run or resume every recipe under every seed; return the runs that had rows to train on.
 
-    `turn` works on a job to its end; an error of it ends the suite, which the same call continues.
-    A recipe without rows to train on, or that stops since its policy got worse, does not keep the
-    others from running.
+    A recipe without such rows, or that stops since its policy got worse, keeps no other from
+    running.
     """
-    empty = dict[str, str]()
+    empty = set[str]()
     for seed in suite.seeds:
         for job in _jobs(suite, seed):
             note(f"{job.name}: {variant_of(job.config.recipe.name).summary}")
-            try:
-                turn(job)
-            except NothingToTrainOn as reason:
-                if job.config.recipe.name in (SUPERVISED, REWARD):
-                    raise
-                empty[job.name] = str(reason)
-            except (Regressed, AlarmStopError) as end:
-                note(f"{job.name}: {end}")
-    return empty
+            end = work_on(job, turn, note)
+            if isinstance(end, NothingToTrainOn):
+                if job.config.recipe.name in MAKERS:
+                    raise end
+                empty.add(job.name)
+    return [name for name in suite.names if name not in empty]
+
+
+def work_on(
+    job: Job, turn: Callable[[Job], None], note: Callable[[str], None]
+) -> NothingToTrainOn | Regressed | AlarmStopError | None:
+    """Work on a job of several; return what ended it early, None if it came to its end.
+
+    An error of `turn`, which works on a job to its end, ends all jobs; the same call continues.
+    """
+    try:
+        turn(job)
+    except (NothingToTrainOn, Regressed, AlarmStopError) as end:
+        note(f"{job.name}: {end}")
+        return end
+    return None
 
 
 def _jobs(suite: Suite, seed: int) -> Iterator[Job]:
     """Give the jobs of a seed; each is made when those that it builds on have ended."""
-    shared = list[Override]()
+    shared = dict[str, object]()
     first: str | None = None
     for recipe in suite.recipes:
-        config = _config(suite, recipe, seed, shared)
+        config = _config(suite, recipe, {"seed": seed, **shared})
         name = suite.name(recipe, seed)
         begun = (run_folder(suite.lake, name) / JOURNAL).exists()
         yield Job(config=config, lake=suite.lake, name=name, fork=None if begun else first)
         if not shared:
-            shared = _measured_alike(config)
+            paths = [f.path for f in settable() if f.path.startswith(SHARED) and not f.secret]
+            shared = {path: resolved_at(config, path) for path in paths}
         if recipe == SUPERVISED:
-            shared.append(_override("policy.model", made_model(suite.lake, name, "checkpoints")))
+            shared["policy.model"] = made_model(suite.lake, name, CHECKPOINTS)
             continue
         if recipe == REWARD:
-            shared.append(_override("reward.model", made_model(suite.lake, name, "reward_models")))
+            shared["reward.model"] = made_model(suite.lake, name, "reward_models")
         first = first or name
 
 
-def _config(suite: Suite, recipe: str, seed: int, shared: Sequence[Override]) -> RunConfig:
-    own = [_override("seed", seed), *shared]
-    makers = {SUPERVISED, REWARD}
-    if makers & {*suite.recipes}:  # Each prompt serves the same purpose in all runs.
-        own.append(_override("prompts.parts.layout", "disjoint"))
-    if recipe in makers:
-        own.append(_override("iterations", 1))
-        # A setting for the others that these two, which optimise no policy by a reward, refuse.
-        own.append(_override("prompts.variance.margin", None))
-    return load_config(suite.config, recipe, [*suite.overrides, *own], suite.env)
+def _config(suite: Suite, recipe: str, own: Mapping[str, object]) -> RunConfig:
+    if {*MAKERS} & {*suite.recipes}:  # Each prompt serves the same purpose in all runs.
+        own = {**own, "prompts.parts.layout": "disjoint"}
+    if recipe in MAKERS:
+        # The margin is for the others: these two, which optimise no policy by a reward, refuse it.
+        own = {**own, "iterations": 1, "prompts.variance.margin": None}
+    layers = [*suite.overrides, *overrides("--variants", own)]
+    return load_config(suite.config, recipe, layers, suite.env)
 
 
-def _measured_alike(config: RunConfig) -> list[Override]:
-    paths = (f.path for f in settable() if f.path.startswith(SHARED) and not f.secret)
-    return [_override(path, resolved_at(config, path)) for path in paths]
+def overrides(source: str, values: Mapping[str, object]) -> list[Override]:
+    """Return settings by their paths as overrides that an option is the source of."""
+    return [Override(source=source, path=path, value=value) for path, value in values.items()]
 
 
 def made_model(lake: Path, name: str, table: str) -> str:
     """Return the folder of the model that a run has made last; `table` is the table of its kind."""
-    run = open_run(lake, name)
-    if table == CHECKPOINTS:
-        path = checkpoints(run)[-1].path
-    else:
-        paths = run.scan(table).select("iteration", "path").sort("iteration").collect()
-        path = str(paths["path"][-1])
-    run.close()
+    with closing(open_run(lake, name)) as run:
+        if table == CHECKPOINTS:
+            path = checkpoints(run)[-1].path
+        else:
+            paths = run.scan(table).select("iteration", "path").sort("iteration").collect()
+            path = str(paths["path"][-1])
     return str((run.folder / path).resolve())
-
-
-def _override(path: str, value: object) -> Override:
-    return Override(source="--variants", path=path, value=value)

@@ -6,10 +6,13 @@ one seed it is over prompts, and does not cover the variation between seeds.
 """
 
 from collections.abc import Sequence
+from contextlib import closing
 from dataclasses import dataclass, replace
 from math import sqrt
+from pathlib import Path
 
 from ..lake.query.figures import SHARES
+from ..lake.query.runs import open_run
 from ..lake.statistics.decisions import Decision
 from ..lake.statistics.seed_interval import seed_mean
 from ..lake.statistics.share_interval import share_change
@@ -17,14 +20,14 @@ from ..lake.statistics.student_t import quantile
 from .compare_runs import INITIAL, Measure, Result, by_method
 from .comparison import bounds_of
 from .pairwise_verdicts import DECIDING, ERROR_RATE, WORTHWHILE, PairwiseVerdict, pairwise_verdicts
-from .token_course import DRIFT, TokenBudget, TokenCourse, TokenPoint
+from .token_course import DRIFT, TokenCourse, TokenPoint, token_course
 
 HOUR = 3600
 ENOUGH = 0.9
 """The share of the budget below which a method is marked, since others got more."""
 FIGURES = ("verified", "approval", DRIFT, "mean_length", "win_rate", "kl", "reward")
 """The figures of a policy that the table shows, if they were measured."""
-COSTS = ("policy_tokens", "judge_tokens", "judge_calls", "hours")
+COSTS = ("policy_tokens", "judge_tokens", "hours")
 """The costs of making the policy; a policy's own figures have other names."""
 
 
@@ -39,16 +42,15 @@ class FigureInterval:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MethodOutcome:
-    """A method's runs, one a seed, and the last policy of each within the budget."""
+    """A method's runs, one a seed, each up to its last policy within the budget."""
 
     method: str
-    budget: TokenBudget
     courses: tuple[TokenCourse, ...]
 
     @property
     def points(self) -> list[TokenPoint]:
-        """The last policy of each run within the budget."""
-        return [course.within(self.budget) for course in self.courses]
+        """The last policy of each run."""
+        return [course.points[-1] for course in self.courses]
 
     @property
     def results(self) -> list[Result]:
@@ -61,18 +63,12 @@ class MethodOutcome:
         (mean,) = by_method([replace(result, method=self.method) for result in self.results])
         return mean
 
-    @property
-    def used(self) -> FigureInterval:
-        """The share of the budget that was used."""
-        return _over_seeds([self.budget.used_by(point.cost) for point in self.points])
-
-    @property
-    def is_short(self) -> bool:
+    def is_short(self, budget: int) -> bool:
         """Whether a run used too little of the budget for its policy to represent the others'.
 
         Such a policy may have had less training than its method needs.
         """
-        return any(self.budget.used_by(point.cost) < ENOUGH for point in self.points)
+        return any(point.cost.policy_tokens < ENOUGH * budget for point in self.points)
 
     def figure(self, name: str) -> FigureInterval | None:
         """Return a figure or a cost of the method; None if a run did not measure it."""
@@ -102,16 +98,29 @@ def shared_metric(outcomes: Sequence[MethodOutcome]) -> str | None:
     return next(known, None) if results else None
 
 
-def initial_outcome(outcomes: Sequence[MethodOutcome]) -> MethodOutcome | None:
-    """Return M_0 as another outcome, as the first method's runs measured it."""
-    if not outcomes:
-        return None
-    first = outcomes[0]
-    began = [
-        TokenCourse(run=c.run, method=INITIAL, seed=c.seed, points=c.points[:1])
-        for c in first.courses
+def method_outcomes(lake: Path, names: Sequence[str], budget: int) -> list[MethodOutcome]:
+    """Return the outcome of each method among runs, of the seeds under which every method has one.
+
+    M_0 is the first, as the runs of the first method measured it.
+
+    Raises:
+        NoSuchRunError: if a run does not exist.
+    """
+    found: dict[str, dict[int, TokenCourse]] = {}
+    for name in names:
+        with closing(open_run(lake, name)) as run:
+            course = token_course(run)
+        if course.points:
+            found.setdefault(course.method, {})[course.seed] = course.within(budget)
+    seeds = sorted(set[int].intersection(*map(set, found.values()))) if found else []
+    if not seeds:
+        return []
+    every = [
+        MethodOutcome(method=method, courses=tuple(courses[seed] for seed in seeds))
+        for method, courses in found.items()
     ]
-    return MethodOutcome(method=INITIAL, budget=first.budget, courses=tuple(began))
+    began = tuple(replace(c, method=INITIAL, points=c.points[:1]) for c in every[0].courses)
+    return [MethodOutcome(method=INITIAL, courses=began), *every]
 
 
 def method_verdicts(outcomes: Sequence[MethodOutcome]) -> list[PairwiseVerdict]:

@@ -12,6 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, cast
 
+from ...configs.variants import short_name
 from ...policies.trainers.job import ONLINE
 from ...stores.journal_reader import Reader
 from ...stores.lake import RunReader
@@ -58,27 +59,6 @@ class TokenCost:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TokenBudget:
-    """The limit of generated tokens for a policy: its own, and optionally its judges'.
-
-    With `judge_tokens` None the judges' tokens are unlimited.
-    """
-
-    policy_tokens: int
-    judge_tokens: int | None = None
-
-    def holds(self, cost: TokenCost) -> bool:
-        """Whether it has room for a cost."""
-        return self.used_by(cost) <= 1
-
-    def used_by(self, cost: TokenCost) -> float:
-        """Return the share that a cost takes, of the tighter of the two."""
-        own = cost.policy_tokens / self.policy_tokens
-        judged = cost.judge_tokens / self.judge_tokens if self.judge_tokens else 0.0
-        return max(own, judged)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class TokenPoint:
     """A measured policy: its cost, and its result on held-out prompts."""
 
@@ -101,14 +81,10 @@ class TokenCourse:
     seed: int
     points: tuple[TokenPoint, ...]
 
-    def within(self, budget: TokenBudget) -> TokenPoint:
-        """Return the last policy that was made within a budget; at least M_0."""
-        return [self.points[0], *(p for p in self.points if budget.holds(p.cost))][-1]
-
-    def up_to(self, budget: TokenBudget) -> "TokenCourse":
-        """Return the course without the policies beyond a budget."""
-        kept = [p for p in self.points if budget.holds(p.cost)]
-        return TokenCourse(run=self.run, method=self.method, seed=self.seed, points=tuple(kept))
+    def within(self, budget: int) -> "TokenCourse":
+        """Return the course up to the last policy within a budget of tokens; M_0 at least."""
+        kept = (p for p in self.points[1:] if p.cost.policy_tokens <= budget)
+        return replace(self, points=(self.points[0], *kept))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -130,7 +106,7 @@ def token_course(run: RunReader, method: str | None = None) -> TokenCourse:
     The style of each policy except M_0 is compared with M_0's, in the figure `style_drift`.
     """
     config = cast("dict[str, Any]", json.loads(run.journal.meta("config") or "{}"))
-    name = method or str(config.get("recipe", {}).get("name", ""))
+    name = method or short_name(str(config.get("recipe", {}).get("name", "")))
     units = list(spent_units(run.journal))
     points = list[TokenPoint]()
     for policy in _in_order([*step_policies(run), *checkpoints(run)]):

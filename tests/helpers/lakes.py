@@ -718,10 +718,14 @@ class TurnedWorld:
 
     def __post_init__(self) -> None:
         self.turned: list[str] = []
+        self.rates: dict[str, float] = {}
+        self.sizes: dict[str, tuple[int, int | None]] = {}
 
     def turn(self, job: Job) -> None:
         """Make the run of the job; keep finished iterations as they are."""
         self.turned.append(job.name)
+        self.rates[job.name] = job.config.training.dpo.learning_rate
+        self.sizes[job.name] = (job.config.iterations, job.config.prompts.per_iteration)
         if (run_folder(job.lake, job.name) / JOURNAL).exists():
             return
         write_course(job.lake, job.name, self.made(job.config), config=_plain(job.config))

@@ -11,13 +11,11 @@ from lpfloop.configs.load import load_config
 from lpfloop.configs.schema import ConfigError
 from lpfloop.loop.cli.app import app
 from lpfloop.loop.daemon import control
-from lpfloop.loop.daemon.equal_record import read_record
 from lpfloop.loop.daemon.equal_sizes import ITERATIONS
-from lpfloop.loop.daemon.equal_table import equal_document, outcomes_of
 from lpfloop.loop.daemon.equal_tokens import EqualComparison
 from lpfloop.loop.daemon.suite import Suite
 from lpfloop.loop.data import prompts
-from lpfloop.loop.evaluation.token_course import TokenBudget
+from lpfloop.loop.evaluation.method_outcomes import method_outcomes
 from lpfloop.loop.run.stop import Stopped
 
 
@@ -37,7 +35,7 @@ def remembered():
         yield
 
 
-BUDGET = TokenBudget(policy_tokens=40_000)
+BUDGET = 40_000
 FEW = ("prompts.max_test=4", "prompts.max_dev=4", "reward.model=tiny")
 
 
@@ -64,40 +62,37 @@ def equal(lake, *, budget=BUDGET, trials=2, turn=None, told=None, **about):
 
 @pytest.fixture(scope="module")
 def compared(tmp_path_factory):
-    """Two methods, two trials each, three seeds: the lake, the record, the world, the notes."""
+    """Two methods, two trials each, three seeds: the lake, the runs, the world, the notes."""
     lake, told = tmp_path_factory.mktemp("equal"), list[str]()
     world = TurnedWorld()
-    record = equal(lake, turn=world.turn, told=told).run(["reward-only", "ppo"])
-    return lake, record, world, told
+    names = equal(lake, turn=world.turn, told=told).run(["reward-only", "ppo"])
+    return lake, names, world, told
 
 
 def test_trials_then_a_run_for_each_seed(compared):
-    lake, record, world, told = compared
+    lake, names, world, told = compared
     trials = [f"eq-trial-{method}-{n}" for method in ("reward-only", "ppo") for n in (1, 2)]
     runs = [f"eq-{method}-{seed}" for seed in (0, 1, 2) for method in ("reward-only", "ppo")]
     assert world.turned == [*trials, *runs]
-    assert record == read_record(lake, "eq"), "what was decided is kept"
-    outcomes = outcomes_of(lake, record)
+    assert names == runs
+    first, *outcomes = method_outcomes(lake, names, BUDGET)
+    assert [point.policy.name for point in first.points] == ["M_0"] * 3
     for outcome in outcomes:
         for point in outcome.points:
-            assert 0.9 <= BUDGET.used_by(point.cost) <= 1
-        assert not outcome.is_short
+            assert 0.9 <= point.cost.policy_tokens / BUDGET <= 1
+        assert not outcome.is_short(BUDGET)
         assert min(len(course.points) for course in outcome.courses) > ITERATIONS
     assert any("trial of ppo" in line and "training.ppo.learning_rate" in line for line in told)
-    verdict = equal_document(record, outcomes)["verdicts"]
-    assert [each["answer"] for each in verdict] == ["undecided"]
 
 
 def test_dev_prompts_choose_among_trials(tmp_path):
     own = load_config("tiny", "reward-only", [], {}).training.dpo.learning_rate
     best = float(f"{3 * own:.6g}")
-    world = TurnedWorld(best_rate=best, gain=0.2)
-    record = equal(tmp_path, seeds=(0,), turn=world.turn).run(["reward-only"])
-    (method,) = record.methods
-    assert method.chosen == 1
-    assert method.trials[1].settings == {"training.dpo.learning_rate": best}
-    assert method.trials[1].score > method.trials[0].score
-    assert {trial.figure for trial in method.trials} == {"verified"}
+    world, told = TurnedWorld(best_rate=best, gain=0.2), list[str]()
+    equal(tmp_path, seeds=(0,), turn=world.turn, told=told).run(["reward-only"])
+    chosen = f"chosen: training.dpo.learning_rate={best:g}"
+    assert any("verified on dev" in line and chosen in line for line in told)
+    assert world.rates["eq-reward-only-0"] == best
 
 
 def test_resume_adds_seeds(tmp_path):
@@ -110,19 +105,14 @@ def test_resume_adds_seeds(tmp_path):
 
     with pytest.raises(Stopped):
         equal(tmp_path, trials=1, turn=stopping).run(["reward-only"])
-    begun = read_record(tmp_path, "eq")
-    world.turned.clear()
-    record = equal(tmp_path, trials=1, turn=world.turn).run(["reward-only"])
-    assert world.turned == ["eq-reward-only-0", "eq-reward-only-1", "eq-reward-only-2"]
-    assert record.methods == begun.methods
-    world.turned.clear()
+    sizes = dict(world.sizes)
+    names = equal(tmp_path, trials=1, turn=world.turn).run(["reward-only"])
+    assert names == ["eq-reward-only-0", "eq-reward-only-1", "eq-reward-only-2"]
+    assert sizes.items() <= world.sizes.items(), "what was decided follows from the runs"
+    assert len({world.sizes[name] for name in names}) == 1
     wider = equal(tmp_path, trials=1, seeds=(0, 1, 2, 3), turn=world.turn)
-    longer = wider.run(["reward-only"])
-    assert world.turned[-1] == "eq-reward-only-3"
-    assert (longer.methods, longer.seeds) == (begun.methods, (0, 1, 2, 3))
-    other = (*FEW, "critic.samples=2", "training.dpo.beta=0.3")
-    with pytest.raises(ConfigError, match=r"training\.dpo\.beta: 0\.1 -> 0\.3.*another one with"):
-        equal(tmp_path, trials=1, overrides=other).run(["reward-only"])
+    assert wider.run(["reward-only"]) == [*names, "eq-reward-only-3"]
+    assert world.sizes["eq-reward-only-3"] == world.sizes[names[0]]
 
 
 def test_incomparable_methods_are_refused(tmp_path, subtests):
@@ -132,7 +122,7 @@ def test_incomparable_methods_are_refused(tmp_path, subtests):
     without_dev = (*FEW, "prompts.dev_share=0", f"prompts.source={prompts}")
     for recipe, asked, said in (
         ("sft", {}, "sft"),
-        ("reward-only", {"budget": TokenBudget(policy_tokens=30)}, "too few for one prompt"),
+        ("reward-only", {"budget": 30}, "too few for one prompt"),
         ("reward-only", {"overrides": without_dev}, "dev prompts choose"),
     ):
         with subtests.test(recipe=recipe, said=said):
@@ -144,17 +134,18 @@ def test_incomparable_methods_are_refused(tmp_path, subtests):
 
 
 def test_comparison_is_shown_again(compared, tmp_path):
-    lake = compared[0]
-    show = ("compare", "eq", "--equal-tokens")
+    lake, names, *_ = compared
+    show = ("compare", *names, "--policy-tokens", BUDGET)
     code, stdout, _ = call(lake, *show, "--json")
     assert code == 0
     told = json.loads(stdout)
     assert [row["method"] for row in told["methods"]] == ["M_0", "reward-only", "ppo"]
-    assert sum(trial["chosen"] for trial in told["trials"]) == 2
     first, plot = told["methods"][1], tmp_path / "eq.svg"
-    assert told["seeds"] == [0, 1, 2]
-    assert first["policy_tokens_low"] <= first["policy_tokens"] <= BUDGET.policy_tokens
-    code, _, _ = call(lake, *show, "--plot", str(plot))
+    assert first["policy_tokens_low"] <= first["policy_tokens"] <= BUDGET
+    assert [each["answer"] for each in told["verdicts"]] == ["undecided"]
+    assert told["remarks"] == []
+    code, stdout, _ = call(lake, *show, "--plot", str(plot))
     assert code == 0
+    assert "undecided" in stdout
     assert plot.exists()
-    assert call(lake, "compare", "qe", "--equal-tokens")[0] == 2
+    assert call(lake, "compare", "qe", "--policy-tokens", "9")[0] == 2

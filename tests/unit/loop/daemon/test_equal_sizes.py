@@ -1,9 +1,9 @@
 """Lengths of the runs in a comparison at equal tokens, from their trials' tokens."""
 
 from lpfloop.loop.daemon.equal_sizes import RunSize, compared_size
-from lpfloop.loop.evaluation.token_course import SpentUnit, TokenBudget, TokenCost
+from lpfloop.loop.evaluation.token_course import SpentUnit, TokenCost
 
-OWN = TokenBudget(policy_tokens=100_000)
+OWN = 100_000
 
 
 def spent(iteration: int, policy: int, judges: int = 0, *, step: int | None = None) -> SpentUnit:
@@ -14,9 +14,7 @@ def spent(iteration: int, policy: int, judges: int = 0, *, step: int | None = No
 def test_prompts_by_both_iterations_of_a_trial() -> None:
     tried = RunSize(iterations=2, units=100)
     units = [spent(1, 10_000, 2_000), spent(2, 5_000, 2_000)]
-    both = TokenBudget(policy_tokens=100_000, judge_tokens=10_000)
-    assert compared_size(units, tried, both, 5_000) == RunSize(iterations=4, units=117)
-    assert compared_size(units, tried, OWN, 5_000).units == 376, "100 + 3 * 50 a prompt"
+    assert compared_size(units, tried, OWN, 5_000) == RunSize(iterations=4, units=376)
     assert compared_size(units, tried, OWN, 200) == RunSize(iterations=8, units=200)
 
 

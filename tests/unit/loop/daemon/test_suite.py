@@ -16,7 +16,7 @@ def test_stopped_variant_lets_others_run(tmp_path):
             raise ends[job.config.recipe.name]
 
     suite = Suite(recipes=(*ends, "dpo"), seeds=(0,), lake=tmp_path, prefix="s", **SAME)
-    run_suite(suite, turn, told.append)
+    assert run_suite(suite, turn, told.append) == suite.names
     assert len(turned) == 3
     assert all(any(str(end) in line for line in told) for end in ends.values())
 

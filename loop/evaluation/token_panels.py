@@ -31,7 +31,7 @@ def token_panels(outcomes: Sequence[MethodOutcome], metric: str) -> list[Panel]:
 
 
 def _series(outcome: MethodOutcome, metric: str, of: Counted, scale: float) -> Series:
-    courses: Sequence[TokenCourse] = outcome.courses
+    courses = list(outcome.courses)
     points = (
         _over_seeds([curve(course, metric, of=of) for course in courses], of_shares=scale > 1)
         if len(courses) > 1

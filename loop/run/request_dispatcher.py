@@ -5,18 +5,20 @@ could not be parsed are requested again in the same stream, so a unit is committ
 its inquiries are settled, and never waits for another unit. Until then the journal keeps the
 answers to each slice: whoever takes the unit up again, after a stop or a crash, pays only for the
 requests that were in flight.
+
+No unit begins while the run is paused, stopping, or out of budget. Among the next few units, those
+whose input rows are committed begin first.
 """
 
 from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
-from itertools import count
-from typing import Any, Generic, Protocol, Self, TypeVar
+from itertools import count, islice
+from typing import Any, Generic, Literal, Protocol, Self, TypeVar
 
 from ...policies.engines.engine import Source
 from ...stores.journal_reader import Cost, Unit
-from .admission import SLICE, Admission, Next
 from .budget import cost_of
 from .engine_client import ModelClient
 from .reporter import UnitStats
@@ -24,6 +26,12 @@ from .run import Run
 from .run_warnings import RunWarnings
 from .stage import Stage
 
+LOOKAHEAD = 64
+"""How many units are searched for one whose input is committed."""
+SLICE = 32
+"""Requests that travel together: the most that a stall, a stop or a restarted worker loses."""
+Turn = Literal["now", "later", "never"]
+"""When another unit can begin; it may be never even though units are pending."""
 Place = tuple[int, ...]
 """The position of an inquiry in its unit; its parts take its position, in order."""
 
@@ -122,17 +130,14 @@ class _BatchSource(Source[Any], Generic[Q]):
 
     def __init__(self, pump: RequestDispatcher[Q], stage: Stage) -> None:
         self._pump = pump
+        self._stage = stage
         self._flow = stage.flow
-        self._rest = stage.rest
-        self._commits_later = stage.commits_later
         self._line = pump.line
         self._budget = pump.run.budget
-        self._admission: Admission[_OpenUnit[Q]] = Admission(
-            *(stage, self._budget, self._line),
-            prepare=self._open_unit,
-            requests=lambda opened: opened.requests(opened.unsettled),
-        )
         self._told = RunWarnings(pump.run.store, stage.planned.iteration, stage.planned.stage)
+        self._units = deque(stage.pending)
+        self._following: _OpenUnit[Q] | None = None
+        self._admits = True
         self._waiting: deque[_Slice[Q]] = deque()
         self._away: dict[str, _Slice[Q]] = {}
         self._numbers = count()
@@ -140,7 +145,7 @@ class _BatchSource(Source[Any], Generic[Q]):
     @property
     def is_empty(self) -> bool:
         """Whether the stage has no requests, so that its model need not be loaded."""
-        return self._admission.look() is Next.NONE
+        return self._turn() == "never"
 
     @property
     def stopping(self) -> bool:
@@ -159,7 +164,7 @@ class _BatchSource(Source[Any], Generic[Q]):
         while (batch := self.take()) is None:
             # An engine waits here only with no request in flight, because it could not take an
             # answer.
-            with nullcontext() if self._away else self._rest():
+            with nullcontext() if self._away else self._stage.rest():
                 self._flow.wait()
         return batch
 
@@ -172,8 +177,8 @@ class _BatchSource(Source[Any], Generic[Q]):
             # whole slice will fit.
             whole = self._fitting() == len(self._waiting[0].requests)
             return whole or not self._budget.in_flight
-        following = self._admission.look()
-        return following is Next.READY or (following is Next.NONE and not self._away)
+        following = self._turn()
+        return following == "now" or (following == "never" and not self._away)
 
     @property
     def _ends_now(self) -> bool:
@@ -183,8 +188,9 @@ class _BatchSource(Source[Any], Generic[Q]):
     def _next(self) -> Any:
         if self._ends_now:
             raise StopIteration
-        if not self._waiting and self._admission.look() is Next.READY:
-            self._cut(opened := self._admission.take(), opened.unsettled)
+        if not self._waiting and self._turn() == "now":
+            opened = self._begin()
+            self._cut(opened, opened.unsettled)
         if not self._waiting:
             raise StopIteration
         if not (fitting := self._fitting()):
@@ -208,12 +214,61 @@ class _BatchSource(Source[Any], Generic[Q]):
         opened.cost += cost
         opened.slices -= 1
         whole = not again and not opened.slices
-        if not whole or self._commits_later:
+        if not whole or self._stage.commits_later:
             self._keep(heard, cost, self._line.written(names, answers))
         if whole:
             self._commit(opened)
         else:
             self._cut(opened, again, first=True)
+
+    def _turn(self) -> Turn:
+        """Return when the next unit can begin."""
+        if not self._admits or self._flow.ended:
+            return "never"
+        if self._flow.stop.paused:
+            return "later"
+        while self._following is None and (unit := self._readable()) is not None:
+            self._following = self._open_unit(unit)
+        if self._following is None:
+            self._admits = bool(self._units)
+            return "later" if self._units else "never"
+        return self._afford(self._following) if self._budget.limited else "now"
+
+    def _readable(self) -> Unit | None:
+        """Remove and return the first unit whose input is committed."""
+        for place, unit in enumerate(islice(self._units, LOOKAHEAD)):
+            if not self._stage.waits(unit):
+                del self._units[place]
+                return unit
+        return None
+
+    def _afford(self, following: _OpenUnit[Q]) -> Turn:
+        """Return when the budget has room for a unit's requests.
+
+        The last units before a limit begin one at a time. The very last one sends as many requests
+        as fit into the budget, and their answers are kept.
+        """
+        requests, line = following.requests(following.unsettled), self._line
+        expected, first = line.expected(requests), line.most(requests[:SLICE])
+        if self._budget.expects(expected) and self._budget.fits(first):
+            return "now"
+        if self._budget.spending:
+            return "later"
+        least = line.most(requests[:1])
+        if self._budget.fits(least):
+            return "now"
+        self._budget.refuse(least)
+        self._admits = False
+        return "never"
+
+    def _begin(self) -> _OpenUnit[Q]:
+        """Begin the next unit; call it only when it can begin now."""
+        opened, self._following = self._following, None
+        if opened is None:
+            raise RuntimeError("no unit is ready to begin")
+        expected = self._line.expected(opened.requests(opened.unsettled))
+        self._budget.open(opened.unit.key, expected)
+        return opened
 
     def _open_unit(self, unit: Unit) -> _OpenUnit[Q] | None:
         """Open a unit with its kept answers; one without a question is committed at once."""

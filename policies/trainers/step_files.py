@@ -280,10 +280,11 @@ def write_judged(work: Path, step: int, judged: Judged) -> None:
     wanted = {answer.candidate_id for answer in read_answers(work, step)}
     if judged.keys() != wanted:
         raise ValueError(f"step {step}: the scores do not match its {len(wanted)} answers")
-    sources = sorted({source for scores in judged.values() for source in scores})
+    sources: list[RewardSource] = sorted({s for scores in judged.values() for s in scores})
     scores = {name: {source: own.get(source) for source in sources} for name, own in judged.items()}
     for source in sources:
-        if not all(own[source] is None or math.isfinite(own[source]) for own in scores.values()):
+        found = [own[source] for own in scores.values()]
+        if not all(score is None or math.isfinite(score) for score in found):
             raise ValueError(f"step {step}: a score of the {source} is not finite")
     content = {"answers": _answers_hash(work, step), "scores": scores}
     write_file(_judged_file(work, step), json.dumps(content).encode())

@@ -282,10 +282,10 @@ def write_judged(work: Path, step: int, judged: Judged) -> None:
         raise ValueError(f"step {step}: the scores do not match its {len(wanted)} answers")
     sources: list[RewardSource] = sorted({s for scores in judged.values() for s in scores})
     scores = {name: {source: own.get(source) for source in sources} for name, own in judged.items()}
-    for source in sources:
-        found = [own[source] for own in scores.values()]
-        if not all(score is None or math.isfinite(score) for score in found):
-            raise ValueError(f"step {step}: a score of the {source} is not finite")
+    for own in scores.values():
+        for source, score in own.items():
+            if score is not None and not math.isfinite(score):
+                raise ValueError(f"step {step}: a score of the {source} is not finite")
     content = {"answers": _answers_hash(work, step), "scores": scores}
     write_file(_judged_file(work, step), json.dumps(content).encode())
 

@@ -15,7 +15,6 @@ from .loop.stages.compare import annotate
 from .loop.stages.complete import complete
 from .loop.stages.critique import critique
 from .loop.stages.grade import grade, grade_overall
-from .loop.stages.human_sft import demonstrations
 from .loop.stages.mix import mix_pairs
 from .loop.stages.online_rl import train_grpo, train_online_dpo, train_ppo, train_rloo
 from .loop.stages.pair import binarise, demonstrate, pair, unpair
@@ -23,6 +22,7 @@ from .loop.stages.prefer import demonstrate_preferred, prefer
 from .loop.stages.refine import best, refine
 from .loop.stages.reward import reward
 from .loop.stages.sample import sample
+from .loop.stages.supervised_set import demonstrations
 from .loop.stages.train import keep_policy, train
 from .loop.stages.train_reward import train_reward
 from .loop.stages.variance_filter import filter_variance

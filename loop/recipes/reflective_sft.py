@@ -5,7 +5,6 @@ from ...stores.records import Checkpoint
 from ..run.iteration import Iteration
 from ..stages.critique import critique, critique_unverifiable
 from ..stages.data_mixture import weigh
-from ..stages.human_sft import PEOPLE, demonstrations
 from ..stages.lessons import (
     CRITIQUED,
     CRITIQUED_WITH_REFERENCE,
@@ -15,6 +14,7 @@ from ..stages.lessons import (
 )
 from ..stages.refine import revise
 from ..stages.sample import sample
+from ..stages.supervised_set import PEOPLE, demonstrations
 from ..stages.train import train
 from ..stages.verify_candidates import verify
 

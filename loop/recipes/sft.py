@@ -3,7 +3,7 @@
 from ...configs.recipes import SFT
 from ...stores.records import Checkpoint
 from ..run.iteration import Iteration
-from ..stages.human_sft import demonstrations
+from ..stages.supervised_set import demonstrations
 from ..stages.train import train
 
 PAPER = "AlpacaFarm (Dubois et al., 2023)"

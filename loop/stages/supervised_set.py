@@ -1,9 +1,13 @@
-# pyright: basic
-"""The supervised set of a next-token loss (D_S in ChatGLM-RLHF's Eq. 6), committed and handed over.
+"""People's answers as demonstrations: of supervised fine-tuning, and of a next-token loss.
 
-It contains people's answers to the prompts of `training.next_token.source`, without those that the
-run holds out. It belongs to the run, not to an iteration: it is committed once, and each training
-learns it in addition to the iteration's rows.
+They are the field `output` of the rows of the prompts' file, as in Alpaca's data, or the answers of
+the tiny world's people. Each is committed as an external candidate, from which the demonstration is
+made.
+
+The supervised set of a next-token loss (D_S in ChatGLM-RLHF's Eq. 6) contains people's answers to
+the prompts of `training.next_token.source`, without those that the run holds out. It belongs to the
+run, not to an iteration: it is committed once, and each training learns it in addition to the
+iteration's rows.
 """
 
 from collections.abc import Container, Iterable, Mapping, Sequence
@@ -12,32 +16,137 @@ from pathlib import Path
 
 import polars as pl
 
-from ...configs.schema import PromptsConfig, RunConfig
+from ...configs.schema import ConfigError, PromptsConfig, RunConfig
 from ...policies.trainers.job import SupervisedSet
-from ...stores.durable import make_folder
 from ...stores.frames import as_arrow, as_frame, rows_frame
+from ...stores.journal_reader import Unit
 from ...stores.keys import Json, digest
-from ...stores.records import Candidate, Demonstration, Prompt, Receipt
-from ...stores.schemas import RowsByType, to_table
-from ...stores.sealing import write_parts
+from ...stores.records import (
+    Candidate,
+    Demonstration,
+    PairingOutcome,
+    Prompt,
+    Receipt,
+    storable,
+)
+from ...stores.schemas import RowsByType
 from ..data.external_candidate import external_candidate
-from ..data.files import InputError, file_digest
-from ..data.prompts import TINY, load_prompts, read_prompts
+from ..data.files import InputError, RowError, file_digest, placed_rows
+from ..data.prompt_rows import to_prompt
+from ..data.prompts import SMOL, TINY, load_prompts, notes_of, read_prompts, shape_of
 from ..data.receipts import KEPT, ids_by_fate, receipts
+from ..data.row_texts import optional_text
 from ..data.splits import TRAIN, UNTRAINED
-from ..data.training_rows import Origin, add_empty_ratings, demonstration_rows
-from ..run.handles import Rows, content_key
+from ..data.training_rows import (
+    Made,
+    Origin,
+    Outcome,
+    add_empty_ratings,
+    demonstration_rows,
+    yield_rows,
+)
+from ..run.handles import Prompts, Rows, content_key
 from ..run.iteration import Iteration
 from ..run.run import Run, Verb, Work
-from .human_sft import PEOPLE, answers_of_people
+from .thoughts import rows_file
 
-NEXT_TOKEN = Verb("next_token")
+DEMONSTRATIONS, NEXT_TOKEN = Verb("demonstrations"), Verb("next_token")
+PEOPLE = "people"
+"""The rule of people's demonstrations, and their author."""
 STAGE, RULE = "next-token", "next_token"
 UNANSWERED = "no_output"
 """Why a prompt of the source is left out."""
 
 BEFORE = 0
 """The iteration in which the set is committed: before the first one."""
+
+
+def demonstrations(it: Iteration, prompts: Prompts) -> Rows[Demonstration]:
+    """Commit people's answers to the prompts; a prompt without one is left out and counted.
+
+    Raises:
+        InputError: if the prompts' file cannot be read.
+    """
+    answers = answers_of_people(it.run.config.prompts, [p for c in prompts.chunks for p in c])
+    told = [[answers.get(p.prompt_id) for p in chunk] for chunk in prompts.chunks]
+    work = Work(
+        verb=DEMONSTRATIONS,
+        params=digest(told),
+        upstream=(prompts.identity,),
+        reads=lambda: [
+            (content_key(chunk), digest(texts))
+            for chunk, texts in zip(prompts.chunks, told, strict=True)
+        ],
+    )
+
+    def make(unit: Unit) -> RowsByType:
+        asked = prompts.chunks[unit.chunk]
+        written = [
+            _answer([PEOPLE, it.number], p, answers[p.prompt_id], it.number)
+            for p in asked
+            if p.prompt_id in answers
+        ]
+        made = make_demonstrations(written, asked, it.number)
+        return {
+            Demonstration: as_arrow(made.rows),
+            Candidate: written,
+            PairingOutcome: as_arrow(made.yields),
+        }
+
+    return it.rows(Demonstration, "demonstrations", work, make)
+
+
+def answers_of_people(config: PromptsConfig, prompts: Sequence[Prompt]) -> Mapping[str, str]:
+    """Return people's answers to these prompts, by prompt id; of several answers, the first.
+
+    Raises:
+        ConfigError: if the source of prompts cannot have answers by people.
+        InputError: if the prompts' file cannot be read.
+    """
+    if config.source == SMOL:
+        raise ConfigError(
+            "prompts.source=smol lacks answers of people: name a file of prompts with `output`"
+        )
+    if config.source == TINY:
+        # Imported here: only runs in the tiny world need it.
+        from ..tiny.human import demonstration_of
+
+        return {p.prompt_id: demonstration_of(p.instruction) for p in prompts}
+    return read_outputs(Path(config.source), config)
+
+
+def read_outputs(path: Path, config: PromptsConfig) -> dict[str, str]:
+    """Return the field `output` of the rows of a prompts' file, by prompt id.
+
+    Raises:
+        InputError: for anything that cannot be read as meant.
+    """
+    found = dict[str, str]()
+    shape, notes = shape_of(config), notes_of(config)
+    for place, row in placed_rows(path, notes.bad):
+        try:
+            named = shape.named(row)
+            prompt = to_prompt(
+                named, task=config.task, split="train", source=path.name, shape=shape
+            )
+            # Alpaca's own data has a few rows whose output is empty.
+            output = optional_text(row, "output") if row.get("output") != "" else None
+        except RowError as error:
+            notes.bad(path, place, error)
+            continue
+        if output is not None:
+            found.setdefault(prompt.prompt_id, storable(output))
+    return found
+
+
+def make_demonstrations(
+    written: Sequence[Candidate], asked: Sequence[Prompt], iteration: int
+) -> Made:
+    """Return the demonstrations that answers make, and one yield a prompt."""
+    prompts, by = rows_frame(Prompt, asked), Origin(rule=PEOPLE, iteration=iteration)
+    rows = demonstration_rows(add_empty_ratings(rows_frame(Candidate, written)), prompts, by)
+    done, missing = Outcome.DEMONSTRATED, Outcome.NO_DEMONSTRATION
+    return Made(rows, yield_rows(prompts, rows, by, success=done, otherwise=missing))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,10 +178,9 @@ class Supervision:
         (stage,) = self.rows.stages
         keys = stage.keys(store.journal)
         rows = pl.concat(as_frame(store.table(Demonstration, key)) for key in keys)
-        table = to_table(Demonstration, as_arrow(rows))
-        (sealed,) = store.when_there_is_room(lambda: write_parts([(make_folder(work), table)]))
+        file = store.when_there_is_room(lambda: rows_file(work, Demonstration, rows))
         return SupervisedSet(
-            data=(work / f"{sealed.sha256}.parquet",),
+            data=(file,),
             weight=settings.weight,
             batch_size=settings.batch_size,
         )
@@ -170,7 +278,7 @@ def rows_of(chunk: Sequence[Answered], known: Container[str]) -> RowsByType:
     """Return the rows of some prompts of the source; prompts of `known` ids are there already."""
     kept = [answered for answered in chunk if answered.fate == KEPT]
     prompts = [answered.prompt for answered in kept]
-    written = [_candidate(answered) for answered in kept]
+    written = [_answer([RULE], a.prompt, a.text or "", BEFORE) for a in kept]
     made = demonstration_rows(
         add_empty_ratings(rows_frame(Candidate, written)),
         rows_frame(Prompt, prompts),
@@ -185,13 +293,13 @@ def rows_of(chunk: Sequence[Answered], known: Container[str]) -> RowsByType:
     }
 
 
-def _candidate(answered: Answered) -> Candidate:
-    prompt_id, text = answered.prompt.prompt_id, answered.text or ""
+def _answer(named: list[Json], prompt: Prompt, text: str, iteration: int) -> Candidate:
+    """Return the row of a person's answer; `named` begins the inputs of its id."""
     return external_candidate(
-        [RULE, prompt_id, text],
-        prompt_id=prompt_id,
+        [*named, prompt.prompt_id, text],
+        prompt_id=prompt.prompt_id,
         text=text,
         source=PEOPLE,
         model=PEOPLE,
-        iteration=BEFORE,
+        iteration=iteration,
     )

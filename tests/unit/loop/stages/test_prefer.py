@@ -9,8 +9,8 @@ from rows import CANDIDATE, PREFERENCE, PROMPT
 from lpfloop.configs.schema import PromptsConfig
 from lpfloop.loop.data.judged_candidates import READ
 from lpfloop.loop.data.prompts import read_prompts
-from lpfloop.loop.stages.human_sft import answers_of_people, make_demonstrations
 from lpfloop.loop.stages.prefer import conditioned_demonstrations, preferred_demonstrations
+from lpfloop.loop.stages.supervised_set import answers_of_people, make_demonstrations
 from lpfloop.stores.frames import frame_rows, rows_frame
 from lpfloop.stores.records import (
     Candidate,

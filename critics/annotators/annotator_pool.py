@@ -83,11 +83,6 @@ class AskedProfile(Section):
     max_tokens: int = Field(ge=1, strict=True)
     logit_bias: tuple[tuple[int | str, Annotated[float, Field(ge=-100, le=100)]], ...] = ()
 
-    @property
-    def role(self) -> Role:
-        """Which model it is made of."""
-        return self.model
-
 
 class Profile(AskedProfile):
     """An annotator whose prompts come from a set of templates.
@@ -167,7 +162,7 @@ class Annotator(Profile):
         """Return the hash of all that shapes its prompts and how they are answered."""
         worked = (*self.worked(with_input=False), *self.worked(with_input=True))
         shown: list[Json] = [example.model_dump(mode="json") for example in worked]
-        asked: list[Json] = [self.name, self.role, self.form, self.batch_size, self.ties]
+        asked: list[Json] = [self.name, self.model, self.form, self.batch_size, self.ties]
         drawn: list[Json] = [self.temperature, self.top_p, self.max_tokens, self.logit_bias]
         templates = [self.templates.get(name) for name in PAIR_TEMPLATES.files]
         form = form_text(self.form, several=self.several, language=self.language)
@@ -210,7 +205,7 @@ class AnnotatorPool:
     @property
     def roles(self) -> tuple[Role, ...]:
         """The models that its annotators need."""
-        return tuple(sorted({annotator.role for annotator in self.annotators}))
+        return tuple(sorted({annotator.model for annotator in self.annotators}))
 
     @property
     def digest(self) -> str:

@@ -34,7 +34,7 @@ class JudgePanel:
     @property
     def annotators(self) -> tuple[AnyAnnotator, ...]:
         """The annotators, grouped by model, so that each model is loaded once."""
-        return tuple(sorted(self.pool.annotators, key=lambda annotator: annotator.role))
+        return tuple(sorted(self.pool.annotators, key=lambda annotator: annotator.model))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -145,10 +145,10 @@ def _as_served(pool: AnnotatorPool, config: RunConfig) -> AnnotatorPool:
     served = list[AnyAnnotator]()
     for annotator in pool.annotators:
         texts = [token for token, _ in annotator.logit_bias if isinstance(token, str)]
-        elsewhere = texts and _is_elsewhere(config.annotation.model_of(annotator.role))
+        elsewhere = texts and _is_elsewhere(config.annotation.model_of(annotator.model))
         if elsewhere and hosted is None:
             raise ConfigError(
-                f"annotation.{annotator.role}.model is an endpoint, which takes the ids of tokens "
+                f"annotation.{annotator.model}.model is an endpoint, which takes the ids of tokens "
                 f"only, and annotator {annotator.name} of the pool {pool.name} biases the token "
                 f"{texts[0]!r}: name ids instead, or leave logit_bias out"
             )

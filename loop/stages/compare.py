@@ -316,7 +316,7 @@ class Annotating(JudgedStage[Showings, PairChoice, Preference]):
 
 def annotator_line(run: Run, annotator: AnyAnnotator) -> EngineClient:
     """Return the line to an annotator's model, which is sampled as its profile says."""
-    served = run.models.annotators[annotator.role]
+    served = run.models.annotators[annotator.model]
     again = Sampling(
         temperature=max(annotator.temperature, RETRY_TEMPERATURE),
         top_p=annotator.top_p,

@@ -118,7 +118,7 @@ def pairs_in(prompt: str, role: Role) -> list[ShownPair]:
 def _patterns(role: Role) -> tuple[re.Pattern[str], ...]:
     """Return patterns that find pairs in the prompts of the pool's annotators of this role."""
     asked = (a for a in load_pool(POOL).annotators if isinstance(a, Annotator))
-    templates = dict.fromkeys(a.templates["pair"] for a in asked if a.role == role)
+    templates = dict.fromkeys(a.templates["pair"] for a in asked if a.model == role)
     return tuple(re.compile("".join(_pieces(template)), re.DOTALL) for template in templates)
 
 

@@ -35,7 +35,7 @@ def prompt_of(annotator: Annotator, *comparisons: Comparison) -> str:
 
 
 def test_the_papers_pool():
-    assert Counter(a.role for a in PAPER.annotators) == {"strong": 5, "medium": 4, "weak": 4}
+    assert Counter(a.model for a in PAPER.annotators) == {"strong": 5, "medium": 4, "weak": 4}
     batches = {a.name: a.batch_size for a in PAPER.annotators}
     assert [batches[f"strong_{n}"] for n in range(1, 6)] == [4, 5, 5, 1, 5]
     assert [batches[f"medium_{n}"] for n in range(1, 5)] == [1, 1, 1, 1]

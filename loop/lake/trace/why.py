@@ -1,6 +1,5 @@
 """Sentences on why a row to train on was made from a prompt's candidates, or why not."""
 
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from statistics import fmean
 
@@ -32,17 +31,34 @@ SHOWN: Mapping[Order, str] = {
     "both": "in both orders",
 }
 LACKING: Mapping[str, str] = {
+    "no_candidates": "the prompt has no candidates",
+    "none_usable": "every candidate is truncated or empty",
+    "all_identical": "all candidates that could be chosen have the same text as those that could "
+    "be rejected",
+    "none_rated": "no usable candidate has ratings",
+    "no_positive": "no candidate has 1 on all rated aspects",
+    "no_negative": "no usable candidate has a rating of 0 or -1",
+    "no_demonstration": "no person has written an answer",
     "not_compared": "it has no two whole answers to compare",
     "unread": "no annotator's verdict could be read",
     "tied": "its answers are alike, or no annotator preferred either",
 }
-"""Why a prompt whose answers were compared lacks a pair, by outcome."""
+"""Why a prompt gave no row to train on, by outcome."""
+UNREWARDED: Mapping[str, str] = {
+    "none_rated": "no usable candidate has a reward",
+    "no_negative": "every candidate with a reward is among the best, so there is nothing to reject",
+}
+"""Of rules that read rewards alone."""
 UNGRADED: Mapping[str, str] = {
     "none_rated": "no usable candidate has a score: some of its grades could not be read",
     "no_negative": "only one candidate has a score, so there is nothing to compare it with",
     "tied": "all candidates with a score have the same score",
 }
-"""Why a prompt's graded candidates gave no pair, by outcome."""
+"""Of rules that read grades."""
+EQUALLY_RATED: Mapping[str, str] = {
+    "no_negative": "all usable candidates that are rated have the same mean rating",
+}
+"""Of the rule that reads mean ratings."""
 _SIDES: Mapping[str, tuple[str, str]] = {
     "best-vs-worst": ("the best", "as the worst"),
     ALL_PAIRS: ("the higher", "for the lower one"),
@@ -134,10 +150,15 @@ def why_unpaired(story: Story, row: UnpairedAnswer) -> str:
     return f"rule {row.rule}; {side} for {_because(story, row.candidate_id, row.ratings, row.rule)}"
 
 
-def why_yield(story: Story, row: PairingOutcome) -> str:
-    """Return how many rows pairing made from the prompt, or why it made none."""
+def why_yield(row: PairingOutcome) -> str:
+    """Return how many rows pairing made from a prompt, or why it made none."""
     told = f"iteration {row.iteration}, rule {row.rule}: {row.outcome}, {row.made} made"
-    return told if row.made else f"{told}: {_lack(story, row)}"
+    if row.made:
+        return told
+    rule = made_by(row.rule)
+    own = EQUALLY_RATED if rule == RATED_EXTREMES else {}
+    own = UNGRADED if rule in BINARISATIONS else UNREWARDED if rule in BY_REWARD else own
+    return f"{told}: {own.get(row.outcome) or LACKING.get(row.outcome, 'nothing was made of it')}"
 
 
 def critiques_of(story: Story, candidate_id: str) -> list[Critique]:
@@ -210,68 +231,11 @@ def _positives(story: Story) -> frozenset[str]:
     return frozenset(last.filter("success")["candidate_id"])
 
 
-def _lack(story: Story, row: PairingOutcome) -> str:
-    """Return the reason why a prompt lacks pairs."""
-    judged = _judged_in(story, row.iteration)
-    usable = [c for c in judged if c.usable]
-    reasons_of_rule = UNGRADED if made_by(row.rule) in BINARISATIONS else LACKING
-    if row.outcome in reasons_of_rule:
-        return reasons_of_rule[row.outcome]
-    if row.outcome == "no_candidates":
-        return "the prompt has no candidates"
-    if row.outcome == "none_usable":
-        reasons = Counter(c.finish_reason if c.text.strip() else "empty" for c in judged)
-        return f"every candidate is truncated or empty ({_format_counts(reasons)})"
-    if row.outcome == "all_identical":
-        return (
-            "all candidates that could be chosen have the same text as those that could be rejected"
-        )
-    by_reward = row.rule in BY_REWARD
-    return _lack_of_reward(row, usable) if by_reward else _lack_of_critique(story, row, usable)
-
-
-def _lack_of_reward(row: PairingOutcome, usable: Sequence[Candidate]) -> str:
-    if row.outcome == "no_negative":
-        which = "as high as the best" if row.rule == EXTREMES else "among the best"
-        return f"every candidate with a reward is {which}, so there is nothing to reject"
-    return f"none of {len(usable)} usable candidates has a reward"
-
-
-def _lack_of_critique(story: Story, row: PairingOutcome, usable: Sequence[Candidate]) -> str:
-    if row.outcome == "no_negative" and made_by(row.rule) == RATED_EXTREMES:
-        return f"all of {len(usable)} usable candidates that are rated have the same mean rating"
-    if row.outcome == "no_negative":
-        return f"none of {len(usable)} usable candidates has a rating of 0 or -1"
-    rated = [c for u in usable for c in _decisive(story, u.candidate_id)[-1:]]
-    if not rated:
-        said = [c.status for u in usable for c in critiques_of(story, u.candidate_id)]
-        return (
-            f"none of {len(usable)} usable candidates has ratings ({_format_counts(Counter(said))})"
-        )
-    best = max(rated, key=lambda c: (_successes(c) / max(_count_ratings(c), 1), c.critique_id))
-    return (
-        f"no candidate has 1 on all rated aspects: the best, {best.candidate_id}, has "
-        f"{_successes(best)} of {_count_ratings(best)} ({_failures(best) or 'no aspect is rated'})"
-    )
-
-
-def _successes(critique: Critique) -> int:
-    return sum(a.rating == 1 for a in critique.aspects)
-
-
-def _count_ratings(critique: Critique) -> int:
-    return sum(a.rating is not None for a in critique.aspects)
-
-
-def _format_counts(reasons: Counter[str]) -> str:
-    return ", ".join(f"{n} {reason}" for reason, n in reasons.most_common()) or "no critique"
-
-
 def reasons(story: Story) -> dict[str, str]:
     """Return the reason for each row to train on, by id, and each iteration's yield."""
     return {
         **{pair.pair_id: why_pair(story, pair) for pair in story.pairs},
         **{row.demonstration_id: why_demonstration(story, row) for row in story.demonstrations},
         **{row.unpaired_id: why_unpaired(story, row) for row in story.unpaired_answers},
-        **{f"iteration {y.iteration}, {y.rule}": why_yield(story, y) for y in story.yields},
+        **{f"iteration {y.iteration}, {y.rule}": why_yield(y) for y in story.yields},
     }

@@ -110,123 +110,88 @@ _WHOLE: Columns = {name: (TURNS, _turns("prompt", name)) for name in ("chosen", 
 _ANSWER: Columns = {name: (TURNS, name) for name in ("prompt", "completion")}
 _LABELLED: Columns = {**_ANSWER, "label": (pa.bool_(), "label")}
 _CONVERSATION: Columns = {"messages": (TURNS, _turns("prompt", "completion"))}
-_OF_PAIR = _lineage("pair_id", "prompt_id", "chosen_id", "rejected_id")
-_OF_DEMONSTRATION = _lineage("demonstration_id", "prompt_id", "candidate_id")
+_FROM_TO_SIDES: Columns = {
+    "conversations": (pa.list_(FROM_TO), _sharegpt("prompt")),
+    "chosen": (FROM_TO, _last(_sharegpt("chosen"))),
+    "rejected": (FROM_TO, _last(_sharegpt("rejected"))),
+}
+_FROM_TO_ANSWER: Columns = {"conversations": (pa.list_(FROM_TO), _sharegpt("prompt", "completion"))}
+_LAST_TURNS: Columns = {
+    "messages": (TURNS, "prompt"),
+    "chosen": (TURN, _last(_turns("chosen"))),
+    "rejected": (TURN, _last(_turns("rejected"))),
+}
+_BINARIZED: Columns = {
+    "prompt": (TEXT, _prompt_text),
+    "chosen": (TEXT, lambda row: row["chosen"][-1]["content"]),
+    "rejected": (TEXT, lambda row: row["rejected"][-1]["content"]),
+    "source_index": (INT, _source_index),
+    "prompt_id": (
+        TEXT,
+        lambda row: None if INDEX.fullmatch(row["prompt_id"]) else row["prompt_id"],
+    ),
+    "metadata": (
+        pa.struct([("score_chosen", pa.float64()), ("score_rejected", pa.float64())]),
+        lambda row: {
+            "score_chosen": row["chosen_reward"],
+            "score_rejected": row["rejected_reward"],
+        },
+    ),
+}
+_REWARD_FUNCTION: Columns = {
+    # The fields that verl's reward function reads.
+    "data_source": (TEXT, "source"),
+    "prompt": (TURNS, "messages"),
+    "ability": (TEXT, "task"),
+    "reward_model": (
+        pa.struct([("style", TEXT), ("ground_truth", TEXT)]),
+        lambda row: {"style": "rule", "ground_truth": row["reference"] or ""},
+    ),
+    "extra_info": (
+        pa.struct([("split", TEXT), ("index", TEXT)]),
+        lambda row: {"split": row["split"], "index": row["prompt_id"]},
+    ),
+}
+
+
+def _pairs(ending: str, columns: Columns, *tags: str) -> Shape:
+    lineage = _lineage("pair_id", "prompt_id", "chosen_id", "rejected_id")
+    return Shape("pairs", ending, {**columns, **lineage}, tags)
+
+
+def _demonstrations(ending: str, columns: Columns, trainer: str) -> Shape:
+    lineage = _lineage("demonstration_id", "prompt_id", "candidate_id")
+    return Shape("demonstrations", ending, {**columns, **lineage}, (trainer, "sft"))
+
+
 _PREFERENCE = ("preference", "dpo")
+_TO_LABEL: Columns = {**_LABELLED, **_lineage("candidate_id", "prompt_id")}
+_UNPAIRED: Columns = {**_LABELLED, **_lineage("unpaired_id", "prompt_id", "candidate_id")}
 
 SHAPES: Mapping[str, Sequence[Shape]] = {
-    "trl-dpo": [
-        Shape(
-            "pairs",
-            PARQUET,
-            {"prompt": (TURNS, "prompt"), **_SIDES, **_OF_PAIR},
-            ("trl", *_PREFERENCE),
-        )
-    ],
-    "trl-reward": [
-        Shape("pairs", PARQUET, {**_WHOLE, **_OF_PAIR}, ("trl", "preference", "reward-modeling"))
-    ],
+    "trl-dpo": [_pairs(PARQUET, {"prompt": (TURNS, "prompt"), **_SIDES}, "trl", *_PREFERENCE)],
+    "trl-reward": [_pairs(PARQUET, _WHOLE, "trl", "preference", "reward-modeling")],
     "trl-kto": [
-        Shape(
-            "pairs",
-            PARQUET,
-            {**_LABELLED, **_lineage("candidate_id", "prompt_id")},
-            ("trl", "kto"),
-            _sides_apart,
-        ),
-        Shape(
-            "unpaired_answers",
-            PARQUET,
-            {**_LABELLED, **_lineage("unpaired_id", "prompt_id", "candidate_id")},
-            ("trl", "kto"),
-        ),
+        Shape("pairs", PARQUET, _TO_LABEL, ("trl", "kto"), _sides_apart),
+        Shape("unpaired_answers", PARQUET, _UNPAIRED, ("trl", "kto")),
     ],
-    "trl-sft": [Shape("demonstrations", PARQUET, {**_ANSWER, **_OF_DEMONSTRATION}, ("trl", "sft"))],
+    "trl-sft": [_demonstrations(PARQUET, _ANSWER, "trl")],
     "llamafactory": [
-        Shape(
-            "pairs",
-            JSONL,
-            {
-                "conversations": (pa.list_(FROM_TO), _sharegpt("prompt")),
-                "chosen": (FROM_TO, _last(_sharegpt("chosen"))),
-                "rejected": (FROM_TO, _last(_sharegpt("rejected"))),
-                **_OF_PAIR,
-            },
-            ("llama-factory", *_PREFERENCE),
-        ),
-        Shape(
-            "demonstrations",
-            JSONL,
-            {
-                "conversations": (pa.list_(FROM_TO), _sharegpt("prompt", "completion")),
-                **_OF_DEMONSTRATION,
-            },
-            ("llama-factory", "sft"),
-        ),
+        _pairs(JSONL, _FROM_TO_SIDES, "llama-factory", *_PREFERENCE),
+        _demonstrations(JSONL, _FROM_TO_ANSWER, "llama-factory"),
     ],
     "axolotl": [
-        Shape(
-            "pairs",
-            JSONL,
-            {
-                "messages": (TURNS, "prompt"),
-                "chosen": (TURN, _last(_turns("chosen"))),
-                "rejected": (TURN, _last(_turns("rejected"))),
-                **_OF_PAIR,
-            },
-            ("axolotl", *_PREFERENCE),
-        ),
-        Shape("demonstrations", JSONL, {**_CONVERSATION, **_OF_DEMONSTRATION}, ("axolotl", "sft")),
+        _pairs(JSONL, _LAST_TURNS, "axolotl", *_PREFERENCE),
+        _demonstrations(JSONL, _CONVERSATION, "axolotl"),
     ],
     "openrlhf": [
-        Shape("pairs", JSONL, {**_WHOLE, **_OF_PAIR}, ("openrlhf", *_PREFERENCE)),
-        Shape("demonstrations", JSONL, {**_ANSWER, **_OF_DEMONSTRATION}, ("openrlhf", "sft")),
+        _pairs(JSONL, _WHOLE, "openrlhf", *_PREFERENCE),
+        _demonstrations(JSONL, _ANSWER, "openrlhf"),
     ],
-    "ultrafeedback-binarized": [
-        Shape(
-            "pairs",
-            JSONL,
-            {
-                "prompt": (TEXT, _prompt_text),
-                "chosen": (TEXT, lambda row: row["chosen"][-1]["content"]),
-                "rejected": (TEXT, lambda row: row["rejected"][-1]["content"]),
-                "source_index": (INT, _source_index),
-                "prompt_id": (
-                    TEXT,
-                    lambda row: row["prompt_id"] if _source_index(row) is None else None,
-                ),
-                "metadata": (
-                    pa.struct([("score_chosen", pa.float64()), ("score_rejected", pa.float64())]),
-                    lambda row: {
-                        f"score_{side}": row[f"{side}_reward"] for side in ("chosen", "rejected")
-                    },
-                ),
-            },
-            ("ultrafeedback", *_PREFERENCE),
-        )
-    ],
+    "ultrafeedback-binarized": [Shape("pairs", JSONL, _BINARIZED, ("ultrafeedback", *_PREFERENCE))],
     "verl": [
-        # The fields that its reward function reads, of training prompts.
-        Shape(
-            "prompts",
-            PARQUET,
-            {
-                "data_source": (TEXT, "source"),
-                "prompt": (TURNS, "messages"),
-                "ability": (TEXT, "task"),
-                "reward_model": (
-                    pa.struct([("style", TEXT), ("ground_truth", TEXT)]),
-                    lambda row: {"style": "rule", "ground_truth": row["reference"] or ""},
-                ),
-                "extra_info": (
-                    pa.struct([("split", TEXT), ("index", TEXT)]),
-                    lambda row: {"split": row["split"], "index": row["prompt_id"]},
-                ),
-            },
-            ("verl",),
-            _trained_on,
-        ),
-        Shape("demonstrations", PARQUET, {**_CONVERSATION, **_OF_DEMONSTRATION}, ("verl", "sft")),
+        Shape("prompts", PARQUET, _REWARD_FUNCTION, ("verl",), _trained_on),
+        _demonstrations(PARQUET, _CONVERSATION, "verl"),
     ],
 }
 PLAIN = {"jsonl": JSONL, "parquet": PARQUET, "csv": ".csv"}

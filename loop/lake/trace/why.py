@@ -156,8 +156,13 @@ def why_yield(row: PairingOutcome) -> str:
     if row.made:
         return told
     rule = made_by(row.rule)
-    own = EQUALLY_RATED if rule == RATED_EXTREMES else {}
-    own = UNGRADED if rule in BINARISATIONS else UNREWARDED if rule in BY_REWARD else own
+    own: Mapping[str, str] = {}
+    if rule in BINARISATIONS:
+        own = UNGRADED
+    elif rule in BY_REWARD:
+        own = UNREWARDED
+    elif rule == RATED_EXTREMES:
+        own = EQUALLY_RATED
     return f"{told}: {own.get(row.outcome) or LACKING.get(row.outcome, 'nothing was made of it')}"
 
 

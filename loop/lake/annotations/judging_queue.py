@@ -1,9 +1,9 @@
 # pyright: basic
 """Which answers of a run people judge, and in which order: the most informative come first.
 
-Models' ratings, rewards and the verifier's verdicts show which answers judges disagree on, or are
-unsure about. They decide only the order: people see none of them. There is one item a prompt, whose
-answers resemble each other; an order depends only on the seed and on the stored rows.
+Models' ratings, rewards and the verifier's verdicts show which answers judges disagree on. They
+decide only the order: people see none of them. There is one item a prompt, whose answers resemble
+each other; an order depends only on the seed and on the stored rows.
 """
 
 import json
@@ -15,14 +15,13 @@ import polars as pl
 from ....configs.likely_names import did_you_mean
 from ....stores.keys import canonical_json, derive_seed, digest
 from ....stores.lake import RunReader
-from ....stores.records import SCORED
 from ...data.assignments import Overlap
 from ...data.files import InputError
 from ...data.judged_candidates import VISIBLE, is_trusted
 from ..query.critic_scores import verified_answers
 
 Judged = Literal["ratings", "pairs"]
-SamplingRule = Literal["disagreement", "uncertain", "failures", "random"]
+SamplingRule = Literal["disagreement", "random"]
 RULES: tuple[SamplingRule, ...] = get_args(SamplingRule)
 ITEMS = 500
 OVERLAP = Overlap(share=0.2, people=2)
@@ -105,7 +104,7 @@ def queue_items(run: RunReader, wanted: QueueRequest) -> list[str]:
         found = _pairs(signals, wanted)
         ids = ["first", "second"]
     else:
-        found = signals.with_columns(score=_score_of_answer(wanted.rule))
+        found = signals.with_columns(score=_score(wanted, pl.col("conflict")))
         ids = ["candidate_id"]
     order = {"by": ["score", "mixed"], "descending": [True, False], "nulls_last": True}
     best = found.sort(**order).unique("prompt_id", keep="first", maintain_order=True)
@@ -203,18 +202,18 @@ def _signals(run: RunReader, answers: pl.DataFrame, wanted: QueueRequest) -> pl.
         # The best answer of its prompt by reward has 1, the worst 0.
         rank=pl.when(size > 1).then((place - 1) / (size - 1)).over("prompt_id"),
         mixed=_tie_breaker("candidate_id", wanted.seed),
-    ).with_columns(doubt=_doubt(), conflict=_conflict())
+    ).with_columns(conflict=_conflict())
 
 
 def _rate_answers(
     run: RunReader, iteration: int, ids: pl.Series, aspect: str | None
 ) -> pl.DataFrame:
     """Return of each answer the models' mean rating, how far they differ, whether all are 1."""
-    columns = {"candidate_id", "critic", "status", "aspects"}
+    columns = {"candidate_id", "critic", "aspects"}
     each = (
         run.scan("critiques", columns=columns, iteration=iteration)
         .filter(~is_trusted("critic"), pl.col("candidate_id").is_in(ids))
-        .select("candidate_id", "aspects", unread=pl.col("status") != SCORED)
+        .select("candidate_id", "aspects")
         .explode("aspects")
         .with_columns(pl.col("aspects").struct.unnest())
         .drop("aspects", "comment")
@@ -223,27 +222,15 @@ def _rate_answers(
         each = each.filter(pl.col("name") == aspect)
     rating = pl.col("rating")
     aspects = each.group_by("candidate_id", "name").agg(
-        pl.col("unread").any(),
         rating=rating.mean(),
-        clear=rating.mean().abs(),
         spread=(rating.max() - rating.min()) / 2,
         passed=(rating == 1).all(),
     )
     return (
         aspects.group_by("candidate_id")
-        .agg(
-            pl.col("rating", "clear", "spread").mean(),
-            pl.col("passed").all(),
-            pl.col("unread").any(),
-        )
+        .agg(pl.col("rating", "spread").mean(), pl.col("passed").all())
         .collect()
     )
-
-
-def _doubt() -> pl.Expr:
-    """How unsure the models are: 1 for moderate or unread ratings, 0 for a clear one."""
-    by_critic = pl.when("unread").then(1.0).otherwise(1 - pl.col("clear"))
-    return pl.coalesce(by_critic, 1 - (2 * pl.col("rank") - 1).abs())
 
 
 def _conflict() -> pl.Expr:
@@ -257,17 +244,9 @@ def _conflict() -> pl.Expr:
     return pl.sum_horizontal(part.fill_null(0) for part in parts)
 
 
-def _score_of_answer(rule: SamplingRule) -> pl.Expr:
-    """Return the sort key of answers, the highest first."""
-    scores = {
-        "disagreement": pl.col("conflict"),
-        "uncertain": pl.col("doubt"),
-        "failures": pl.sum_horizontal(
-            -pl.col("rating").fill_null(0), -pl.col("rank").fill_null(0) / 2
-        ),
-        "random": pl.lit(0.0),
-    }
-    return scores[rule]
+def _score(wanted: QueueRequest, conflict: pl.Expr) -> pl.Expr:
+    """Return the sort key, the highest first."""
+    return conflict if wanted.rule == "disagreement" else pl.lit(0.0)
 
 
 def _pairs(signals: pl.DataFrame, wanted: QueueRequest) -> pl.DataFrame:
@@ -279,20 +258,13 @@ def _pairs(signals: pl.DataFrame, wanted: QueueRequest) -> pl.DataFrame:
     )
     rating = (pl.col("rating") - pl.col("rating_other")) / 2
     rank = pl.col("rank") - pl.col("rank_other")
-    apart = (pl.coalesce(rating, 0.0) + pl.coalesce(rank, 0.0)).abs()
-    scores = {
-        # The critic prefers one, the reward model the other.
-        "disagreement": pl.coalesce(-rating * rank, 0.0)
-        + (pl.col("conflict") + pl.col("conflict_other")) / 4,
-        "uncertain": -apart,
-        "failures": apart,
-        "random": pl.lit(0.0),
-    }
+    # The critic prefers one, the reward model the other.
+    opposed = pl.coalesce(-rating * rank, 0.0)
     return both.select(
         "prompt_id",
         first="candidate_id",
         second="candidate_id_other",
-        score=scores[wanted.rule],
+        score=_score(wanted, opposed + (pl.col("conflict") + pl.col("conflict_other")) / 4),
         mixed=(pl.col("mixed") + pl.col("mixed_other")) % WORDS,
     )
 

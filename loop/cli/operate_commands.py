@@ -4,21 +4,19 @@ import json
 from collections.abc import Sequence
 from contextlib import closing
 from enum import StrEnum
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
 from ...stores.address import DEFAULT_LAKE, in_lake
-from ..lake.query.forms import ResultsGrouping
 from .common import (
     AnyRun,
-    AsJson,
     Lake,
     OneIteration,
     chosen_run,
-    exit_codes,
     folder_of,
 )
+from .output import DocumentOutput
 from .session import reporting
 from .word_completion import live_names
 
@@ -46,16 +44,16 @@ def status(
         ),
     ] = None,
     by: Annotated[
-        ResultsGrouping,
+        Literal["task", "family", "source"],
         typer.Option(help="Group by this: the task, the family or the source of prompts."),
-    ] = ResultsGrouping.TASK,
+    ] = "task",
     wide: Annotated[
         bool, typer.Option("--wide", help="Show every model with all its changes.")
     ] = False,
     stages: Annotated[
         bool, typer.Option("--stages", help="Show the plan and each stage, too.")
     ] = False,
-    as_json: AsJson = False,
+    out: DocumentOutput,
 ) -> None:
     """Show what a run needs, how far it is, its result, and its warnings."""
     from ...stores.schemas import plain
@@ -67,25 +65,24 @@ def status(
     from .critic_tables import print_critic
     from .probe_tables import print_probes
     from .result_block import result_lines
-    from .tables import print_json, print_status, published_line
+    from .tables import print_status, published_line
 
-    with exit_codes(), closing(open_run(lake, name)) as reader:
+    with closing(open_run(lake, name)) as reader:
         require_iteration(reader, iteration)
         found = overview(reader, iteration, in_lake(lake))
-        results = results_by(reader, by.value, split)
+        results = results_by(reader, by, split)
         lost = lost_since(reader, results)
-        if as_json:
-            print_json({**found, "results": results.document, "lost": plain(lost)})
-            return
-        published, where = published_line(reader, in_lake(lake)), in_lake(lake)
-        probed, told = evaluations(reader), result_lines(reader)
 
         def tables(console: "Console") -> None:
-            print_results(console, results, wide=wide, lost=lost, where=where)
-            print_probes(console, probed)
+            print_results(console, results, wide=wide, lost=lost, where=in_lake(lake))
+            print_probes(console, evaluations(reader))
             print_critic(console, found["iterations"], wide=wide)
 
-        print_status(found, told, tables, published, stages=stages)
+        def draw() -> None:
+            published = published_line(reader, in_lake(lake))
+            print_status(found, result_lines(reader), tables, published, stages=stages)
+
+        out.document({**found, "results": results.document, "lost": plain(lost)}, draw)
 
 
 def watch(name: AnyRun = None, *, lake: Lake = DEFAULT_LAKE) -> None:
@@ -95,7 +92,7 @@ def watch(name: AnyRun = None, *, lake: Lake = DEFAULT_LAKE) -> None:
     from ..run.terminal import say
     from .watch import Watcher
 
-    with exit_codes(), reporting() as reporter:
+    with reporting() as reporter:
         reader = open_run(lake, name)
         try:
             typer.echo(visible(Watcher(reader=reader.journal, reporter=reporter).watch()))
@@ -114,9 +111,8 @@ def pause(name: AnyRun = None, *, lake: Lake = DEFAULT_LAKE) -> None:
     from ..daemon.status import unless_finished
     from ..run.terminal import say
 
-    with exit_codes():
-        name = chosen_run(lake, name, tell=True)
-        state = unless_finished(folder_of(lake, name), Command(op="pause"))
+    name = chosen_run(lake, name, tell=True)
+    state = unless_finished(folder_of(lake, name), Command(op="pause"))
     typer.echo(f"{state.pid} paused")
     say(f"`lpfloop resume {name}{in_lake(lake)}` continues it")
 
@@ -133,9 +129,8 @@ def stop(
     from ..daemon.status import stop_run
     from ..run.terminal import say
 
-    with exit_codes():
-        name = chosen_run(lake, name, tell=True)
-        pid = stop_run(folder_of(lake, name), now=now, say=say)
+    name = chosen_run(lake, name, tell=True)
+    pid = stop_run(folder_of(lake, name), now=now, say=say)
     typer.echo(f"{pid} stopped")
     say(f"`lpfloop resume {name}{in_lake(lake)}` continues where it stopped")
 
@@ -161,28 +156,27 @@ def ctl(
     from ...configs.schema import ConfigError
     from ..daemon.control import Command, ask
 
-    with exit_codes():
-        called, action, rest = _parse_words(words)
-        name = chosen_run(lake, called, tell=True)
-        folder = folder_of(lake, name)
-        if action is Action.SET:
-            changes = [parse_set(word) for word in rest]
-            if not changes:
-                raise ConfigError(f"ctl {name} set: give settings as PATH=VALUE")
-            for change in changes:
-                state = ask(folder, Command(op="set", path=change.path, value=change.value))
-                typer.echo(f"{change.path}={json.dumps(state.live[change.path])}")
-            return
-        live = ask(folder, Command(op="look")).live
-        unknown = [path for path in rest if path not in live]
-        if unknown:
-            raise ConfigError(
-                f"{unknown[0]} is not a live field; {did_you_mean(unknown[0], live)}the "
-                f"live fields are "
-                f"{list_names(alike(unknown[0], live), '`lpfloop ctl get` lists them')}"
-            )
-        for path in rest or live:
-            typer.echo(f"{path}={json.dumps(live[path])}")
+    called, action, rest = _parse_words(words)
+    name = chosen_run(lake, called, tell=True)
+    folder = folder_of(lake, name)
+    if action is Action.SET:
+        changes = [parse_set(word) for word in rest]
+        if not changes:
+            raise ConfigError(f"ctl {name} set: give settings as PATH=VALUE")
+        for change in changes:
+            state = ask(folder, Command(op="set", path=change.path, value=change.value))
+            typer.echo(f"{change.path}={json.dumps(state.live[change.path])}")
+        return
+    live = ask(folder, Command(op="look")).live
+    unknown = [path for path in rest if path not in live]
+    if unknown:
+        raise ConfigError(
+            f"{unknown[0]} is not a live field; {did_you_mean(unknown[0], live)}the "
+            f"live fields are "
+            f"{list_names(alike(unknown[0], live), '`lpfloop ctl get` lists them')}"
+        )
+    for path in rest or live:
+        typer.echo(f"{path}={json.dumps(live[path])}")
 
 
 def _parse_words(words: Sequence[str]) -> tuple[str | None, Action, Sequence[str]]:

@@ -1,4 +1,4 @@
-"""The output formats of commands, and the groupings of results."""
+"""The output formats of commands."""
 
 from enum import StrEnum
 
@@ -12,14 +12,6 @@ class Form(StrEnum):
     JSONL = "jsonl"
     CSV = "csv"
     PARQUET = "parquet"
-
-
-class ResultsGrouping(StrEnum):
-    """The values of `--by` for the results of a status."""
-
-    TASK = "task"
-    FAMILY = "family"
-    SOURCE = "source"
 
 
 class FormError(ValueError):

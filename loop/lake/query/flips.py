@@ -3,7 +3,6 @@
 A group is a family of prompts, or a task if its prompts name no family.
 """
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -71,7 +70,11 @@ def group_changes(paired: pl.DataFrame, *, examples: int = EXAMPLES) -> list[Gro
         )
         .sort(pl.col("after") - pl.col("before"), "group")
     )
-    return [_group(row) for row in rows.iter_rows(named=True)]
+    found = list[GroupChange]()
+    for row in rows.iter_rows(named=True):
+        sides: dict[str, Any] = {name: tuple(row[name]) for name in ("better", "worse")}
+        found.append(GroupChange(**(row | sides)))
+    return found
 
 
 def lost_since(run: RunReader, results: RunResults) -> LostMost | None:
@@ -93,17 +96,3 @@ def lost_most(run: RunReader, split: str, before: int, after: int) -> LostMost |
     if not groups or groups[0].after >= groups[0].before:
         return None
     return LostMost(figure=figure.name, before=before, after=after, change=groups[0])
-
-
-def _group(row: Mapping[str, Any]) -> GroupChange:
-    return GroupChange(
-        group=row["group"],
-        task=row["task"],
-        n=row["n"],
-        before=row["before"],
-        after=row["after"],
-        gained=row["gained"],
-        lost=row["lost"],
-        better=tuple(row["better"]),
-        worse=tuple(row["worse"]),
-    )

@@ -16,8 +16,6 @@ from .runs import NoSuchRunError
 from .told_figures import figure_label, told_bounds, told_difference, told_level, told_value
 
 BESIDE = ("initial", "previous", "best")
-SHOWN = 5
-"""The most fallen families that a terminal lists."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -186,10 +184,7 @@ def verdict_lines(found: RunVerdict) -> Iterator[str]:
         yield ""
         number = iteration.checkpoint.iteration
         yield iteration.standing.reason if iteration.standing else f"M_{number}"
-        for split in (DEV, HELD_OUT):
-            yield from (f"  {line}" for line in _lines(iteration, split))
-        yield from (f"  {_of_eval_set(row)}" for row in iteration.rows if row.scope == "eval_set")
-        yield from _families(iteration)
+        yield from (f"  {line}" for line in _verdicts(iteration))
         if iteration.survival is not None:
             yield f"  {told_survival(iteration.survival)}"
         lost = iteration.lost()
@@ -199,45 +194,19 @@ def verdict_lines(found: RunVerdict) -> Iterator[str]:
             )
 
 
-def _of_eval_set(row: PolicyVerdict) -> str:
-    """Return a verdict by a named set of held-out prompts as a line."""
-    return f"{row.name}: {_line(row, row.against)}"
+def _verdicts(iteration: IterationVerdict) -> Iterator[str]:
+    """Yield the verdicts by all prompts of each split, then by each named set, a line each.
 
-
-def _families(iteration: IterationVerdict) -> Iterator[str]:
-    """Yield sentences on the families of prompts against M_0: which fell, and how many did not.
-
-    Families are of the dev prompts, or of the held-out ones in a run without dev prompts.
+    One policy may be the initial, the previous and the best one: it has one line.
     """
-    split = DEV if iteration.families(DEV) else HELD_OUT
-    rows = iteration.families(split)
-    if not rows:
-        return
-    fell = [row for row in rows if row.difference < 0]
-    rose = sum(row.difference > 0 for row in rows)
-    yield (
-        f"  families since M_0, {split}: {len(fell)} fell, {rose} rose, "
-        f"{len(rows) - len(fell) - rose} as before"
-    )
-    for row in fell[:SHOWN]:
-        chance = "" if row in iteration.lost(split) else ", within chance"
-        moved = f"{100 * row.before:.0f} -> {100 * row.after:.0f}"
-        yield f"    {row.name} {moved} ({row.n} prompts{chance})"
-    if len(fell) > SHOWN:
-        yield f"    and {len(fell) - SHOWN} more: --json has all"
-
-
-def _lines(iteration: IterationVerdict, split: str) -> Iterator[str]:
-    """Yield each verdict by all prompts of a split as a line; some policies have several parts."""
-    parts: dict[int, list[str]] = {}
-    for against in BESIDE:
-        row = iteration.of(split, against)
-        if row is not None:
-            parts.setdefault(row.other_iteration, []).append(against)
-    for against in parts.values():
-        row = iteration.of(split, against[0])
-        if row is not None:
-            yield _line(row, ", ".join(against))
+    for split in (DEV, HELD_OUT):
+        found = [row for part in BESIDE if (row := iteration.of(split, part)) is not None]
+        for other in dict.fromkeys(row.other_iteration for row in found):
+            of = [row for row in found if row.other_iteration == other]
+            yield _line(of[0], ", ".join(row.against for row in of))
+    for row in iteration.rows:
+        if row.scope == "eval_set":
+            yield f"{row.name}: {_line(row, row.against)}"
 
 
 def _line(row: PolicyVerdict, part: str) -> str:

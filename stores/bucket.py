@@ -1,33 +1,30 @@
 # pyright: basic
-"""A bucket of an S3-compatible store, through pyarrow; each call succeeds or explains its failure.
+"""A bucket of an S3-compatible store, through obstore; each call succeeds or explains its failure.
 
 Keys, region and endpoint come from the usual environment (AWS_ACCESS_KEY_ID, AWS_REGION,
 AWS_ENDPOINT_URL ...), never from a configuration. Passing failures (a connection
 lost, a server that is busy or slow) are retried; lasting ones raise `OutOfReachError`, after which
 the same call may succeed later. An upload becomes visible only once it is complete.
-
-pyarrow cannot write an object only if it does not exist. botocore can (S3's `If-None-Match: *`),
-with the same keys, region and endpoint: if two machines write one name so, exactly one succeeds.
 """
 
 import hashlib
 import os
 import re
-import time
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
-from datetime import datetime
-from email.utils import parsedate_to_datetime
+from datetime import timedelta
 from functools import lru_cache
-from http import HTTPStatus
 from pathlib import Path
 from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
-import pyarrow.fs as pafs
+import obstore
+from obstore.exceptions import AlreadyExistsError, BaseError, GenericError
+from obstore.store import S3Store
 from tenacity import Retrying, retry_if_exception_type, stop_after_attempt, wait_random_exponential
 
 from .address import place_of
+from .durable import write_file
 from .failpoints import reach
 from .sealed import DamagedError
 
@@ -35,22 +32,11 @@ AT_ONCE = 16
 """How many requests for objects are made concurrently: each takes a while, however small."""
 ATTEMPTS = 5
 LONGEST_WAIT_S = 4.0
-REQUEST_S = 10.0
-BLOCK = 8 * 2**20
-"""The bytes of a large object per request; each request takes a round trip."""
-PASSING = re.compile(
-    r"AWS Error (NETWORK_CONNECTION|INTERNAL_FAILURE|SERVICE_UNAVAILABLE|SLOW_DOWN|THROTTLING|"
-    r"REQUEST_TIMEOUT|\w+ \(HTTP status (429|5\d\d)\))"
-)
-SAID = re.compile(r"AWS Error .*?(?= \(Request ID|$)", re.DOTALL)
-
-THERE = "PreconditionFailed"
-CONFLICT = "ConditionalRequestConflict"
-"""The code of a store while another request for the same name is in flight; it can be retried."""
-PAUSE_S = 0.2
-TRIES = 4
-"""The number of retries; botocore waits up to 1, 2, 4 ... seconds between them."""
-MISSING = frozenset({"404", "NoSuchKey", "NotFound"})
+REQUEST_S = 30.0
+"""The seconds to connect, to send a block, or to wait for more bytes."""
+BLOCK, BLOCKS = 8 * 2**20, 4
+"""The bytes of a part of a large object, and how many parts are sent concurrently."""
+LASTING = re.compile(r"status code: (?!408|429)4\d\d")
 
 T = TypeVar("T")
 
@@ -70,7 +56,7 @@ class Bucket:
 
     def __init__(self, url: str) -> None:
         self.url = url
-        self._root = place_of(url)
+        self._place = place_of(url)
 
     def at(self, name: str) -> str:
         """Return the whole address of an object."""
@@ -78,22 +64,27 @@ class Bucket:
 
     def put(self, name: str, data: bytes | memoryview) -> None:
         """Publish an object, replacing an earlier one, and check its size afterwards."""
-
-        def upload() -> None:
-            files = self._files()
-            with files.open_output_stream(f"{self._root}/{name}", compression=None) as stream:
-                stream.write(data)
-
-        self._publish(name, len(data), upload)
+        self._publish(name, len(data), data)
 
     def put_file(self, name: str, path: Path) -> None:
         """Publish a file as an object, without holding it in memory."""
-        target = f"{self._root}/{name}"
+        self._publish(name, path.stat().st_size, path)
 
-        def upload() -> None:
-            pafs.copy_files(str(path), target, LOCAL, self._files(), chunk_size=BLOCK)
+    def create(self, name: str, data: bytes) -> bool:
+        """Write an object unless one of that name exists; return whether it was written.
 
-        self._publish(name, path.stat().st_size, upload)
+        If two machines write one name, exactly one succeeds. False can also mean that it was
+        written and the answer was lost: read it to be sure.
+        """
+
+        def create() -> bool:
+            try:
+                obstore.put(self._store, name, data, mode="create")
+            except AlreadyExistsError:
+                return False
+            return True
+
+        return self._retry(name, create)
 
     def read(self, name: str) -> bytes:
         """Return an object's bytes.
@@ -101,118 +92,115 @@ class Bucket:
         Raises:
             DamagedError: if it is missing.
         """
-
-        def read() -> bytes:
-            with self._files().open_input_file(f"{self._root}/{name}") as file:
-                return file.read()
-
-        return self._retry(name, read)
+        return self._retry(name, lambda: obstore.get(self._store, name).bytes().to_bytes())
 
     def sha256(self, name: str) -> str:
         """Return the SHA-256 (hex) of an object's bytes, fetched in blocks."""
 
         def hashed() -> str:
-            place = f"{self._root}/{name}"
-            with self._files().open_input_stream(place, None, BLOCK) as stream:
-                return hashlib.file_digest(stream, "sha256").hexdigest()
+            found = hashlib.sha256()
+            for block in self._blocks(name):
+                found.update(block)
+            return found.hexdigest()
 
         return self._retry(name, hashed)
 
-    def place(self, name: str) -> tuple[pafs.FileSystem, str]:
-        """Return file system and path for pyarrow to read an object, with retries."""
-        files = _client(os.environ.get("AWS_ENDPOINT_URL"), region(), attempts=ATTEMPTS)
-        return files, f"{self._root}/{name}"
-
     def download(self, name: str, path: Path) -> None:
-        """Write an object's bytes to a file, not durably: the caller publishes it."""
-        source = f"{self._root}/{name}"
+        """Write an object's bytes to a file."""
+        self._retry(name, lambda: write_file(path, self._blocks(name)))
 
-        def fetch() -> None:
-            pafs.copy_files(source, str(path), self._files(), LOCAL, chunk_size=BLOCK)
-
-        self._retry(name, fetch)
+    def exists(self, name: str) -> bool:
+        """Whether an object of that name exists."""
+        return self._retry(name, lambda: self._head(name) is not None)
 
     def sizes(self, below: str) -> dict[str, int]:
         """Return the size of each object below `below`, a whole name or a folder; {} if none."""
         return {name: size for name, (size, _) in self.listed(below).items()}
 
-    def listed(self, below: str) -> dict[str, tuple[int, int]]:
-        """Return size and time of change (ns) of each object below `below`.
+    def listed(self, below: str) -> dict[str, tuple[int, float]]:
+        """Return size and time of change (seconds) of each object below `below`.
 
         A slash at the end marks `below` as a folder, which saves the request for an object.
         """
-        place = f"{self._root}/{below}".rstrip("/")
 
-        def look() -> dict[str, tuple[int, int]]:
-            selector = pafs.FileSelector(place, recursive=True, allow_not_found=True)
-            files = self._files()
-            itself = [] if below.endswith("/") else files.get_file_info([place])
-            found = [*itself, *files.get_file_info(selector)]
-            # Some tools mark an empty folder by an object whose name ends in a slash.
+        def look() -> dict[str, tuple[int, float]]:
+            itself = None if below.endswith("/") or not below else self._head(below)
+            found = [] if itself is None else [itself]
+            for page in obstore.list(self._store, below.rstrip("/") or None):
+                found += page
             return {
-                info.path.removeprefix(f"{self._root}/"): (info.size, info.mtime_ns)
-                for info in sorted(found, key=lambda info: info.path)
-                if info.is_file and not info.path.endswith("/")
+                each["path"]: (each["size"], each["last_modified"].timestamp())
+                for each in sorted(found, key=lambda each: each["path"])
+                if each["size"]  # Some tools mark an empty folder by an empty object.
             }
 
         return self._retry(below, look)
 
     def folders(self, below: str) -> list[str]:
-        """Return the names of the entries directly below a folder."""
-        place = f"{self._root}/{below}"
+        """Return the names of the folders directly below a folder."""
 
         def look() -> list[str]:
-            selector = pafs.FileSelector(place, allow_not_found=True)
-            return sorted({info.base_name for info in self._files().get_file_info(selector)} - {""})
+            found = obstore.list_with_delimiter(self._store, below)["common_prefixes"]
+            return sorted(path.rpartition("/")[2] for path in found)
 
         return self._retry(below, look)
+
+    def time(self) -> float:
+        """Return the time of the bucket's clock, in seconds; it writes an object to learn it."""
+        self.put("clock", b"read")
+        return self.listed("clock")["clock"][1]
 
     def copy(self, name: str, target: str) -> None:
         """Copy an object below the prefix, of any size."""
 
-        def copy() -> None:
-            source, files = f"{self._root}/{name}", self._files()
-            pafs.copy_files(source, f"{self._root}/{target}", files, files)
+        def copy() -> None:  # S3 itself copies at most 5 GB.
+            with obstore.open_writer(self._store, target) as writer:
+                for block in self._blocks(name):
+                    writer.write(block)
 
         with _step("copy"):
             self._retry(name, copy)
 
     def delete(self, name: str) -> None:
         """Remove an object, if it is there."""
-        with _step("delete"):
-            self._retry(name, lambda: self._delete(name))
 
-    def _publish(self, name: str, size: int, upload: Callable[[], None]) -> None:
+        def delete() -> None:
+            try:
+                obstore.delete(self._store, name)
+            except FileNotFoundError:
+                return
+
+        with _step("delete"):
+            self._retry(name, delete)
+
+    def _publish(self, name: str, size: int, data: bytes | memoryview | Path) -> None:
         """Upload and check the size, as one step that is retried as a whole."""
 
         def publish() -> None:
-            upload()
-            (info,) = self._files().get_file_info([f"{self._root}/{name}"])
-            if info.size != size:
-                raise OutOfReachError(
-                    f"{self.at(name)} has {info.size} bytes, though {size} were sent"
-                )
+            obstore.put(self._store, name, data, chunk_size=BLOCK, max_concurrency=BLOCKS)
+            there = self._head(name)
+            found = None if there is None else there["size"]
+            if found != size:
+                raise OutOfReachError(f"{self.at(name)} has {found} bytes, though {size} were sent")
 
         with _step("put"):
             self._retry(name, publish)
 
-    def _delete(self, name: str) -> None:
+    def _head(self, name: str) -> Any:
         try:
-            self._files().delete_file(f"{self._root}/{name}")
+            return obstore.head(self._store, name)
         except FileNotFoundError:
-            return
+            return None
+
+    def _blocks(self, name: str) -> Generator[bytes]:
+        yield from obstore.get(self._store, name).stream(min_chunk_size=BLOCK)
 
     def _retry(self, name: str, action: Callable[[], T]) -> T:
         """Run `action` with retries; a failure is raised as one sentence."""
 
         def ask() -> T:
             with _explain_failures(self.at(name)):
-                try:
-                    return action()
-                except FileNotFoundError:
-                    # A missing bucket is not damage: listing it raises the right error.
-                    self._files().get_file_info(pafs.FileSelector(self._root, allow_not_found=True))
-                    raise
+                return action()
 
         return Retrying(
             retry=retry_if_exception_type(OutOfReachError),
@@ -221,11 +209,9 @@ class Bucket:
             reraise=True,
         )(ask)
 
-    def _files(self) -> pafs.S3FileSystem:
-        return _client(os.environ.get("AWS_ENDPOINT_URL"), region())
-
-
-LOCAL = pafs.LocalFileSystem()
+    @property
+    def _store(self) -> S3Store:
+        return _client(self._place, os.environ.get("AWS_ENDPOINT_URL"), region())
 
 
 def region() -> str | None:
@@ -245,17 +231,21 @@ def polars_options() -> dict[str, str | int]:
     return options
 
 
-@lru_cache(maxsize=4)
-def _client(endpoint: str | None, region: str | None, attempts: int = 2) -> pafs.S3FileSystem:
-    address = urlsplit(endpoint or "")
-    where = {"endpoint_override": address.netloc, "scheme": address.scheme} if endpoint else {}
-    return pafs.S3FileSystem(
-        region=region,
-        allow_delayed_open=True,
-        background_writes=False,
-        retry_strategy=pafs.AwsStandardS3RetryStrategy(max_attempts=attempts),
-        connect_timeout=REQUEST_S,
-        request_timeout=REQUEST_S,
+@lru_cache(maxsize=16)
+def _client(place: str, endpoint: str | None, region: str | None) -> S3Store:
+    bucket, _, prefix = place.partition("/")
+    where: dict[str, Any] = {} if endpoint is None else {"endpoint": endpoint}
+    return S3Store(
+        bucket,
+        prefix=prefix or None,
+        region=region or "us-east-1",
+        client_options={
+            "allow_http": endpoint is not None and urlsplit(endpoint).scheme == "http",
+            "connect_timeout": timedelta(seconds=REQUEST_S),
+            "read_timeout": timedelta(seconds=REQUEST_S),
+            "timeout": timedelta(days=1),
+        },
+        retry_config={"max_retries": 0},  # `Bucket` retries, also what obstore does not.
         **where,
     )
 
@@ -269,105 +259,15 @@ def _step(name: str) -> Generator[None]:
 
 @contextmanager
 def _explain_failures(address: str) -> Generator[None]:
-    """Distinguish passing from lasting failures; errors not from S3 pass unchanged."""
+    """Distinguish passing from lasting failures; errors not from the store pass unchanged."""
     try:
         yield
     except FileNotFoundError as error:
+        if "NoSuchBucket" in str(error):
+            raise BucketError(f"{address} cannot be used: its bucket does not exist") from error
         raise DamagedError(f"{address} is missing, although the journal refers to it") from error
-    except OSError as error:
-        said = SAID.search(str(error))
-        if said is None:
-            raise
-        if PASSING.search(said[0]):
-            raise OutOfReachError(f"{address} cannot be reached: {said[0]}") from error
-        raise BucketError(f"{address} cannot be used: {said[0]}") from error
-
-
-def create_object(url: str, name: str, data: bytes) -> bool:
-    """Write an object unless one of that name exists; return whether it was written.
-
-    False can also mean that it was written and the answer was lost: read it to be sure.
-
-    Raises:
-        OutOfReachError: if the bucket does not answer.
-        BucketError: if it refuses.
-    """
-    bucket, key = _split(url, name)
-    for _ in range(ATTEMPTS):
-        with _errors_told(f"{url}/{name}") as told:
-            _conditional_client(os.environ.get("AWS_ENDPOINT_URL"), region()).put_object(
-                Bucket=bucket, Key=key, Body=data, IfNoneMatch="*"
-            )
-        if told != [CONFLICT]:
-            return not told
-        time.sleep(PAUSE_S)
-    raise OutOfReachError(f"{url}/{name} cannot be written: others write it at the same moment")
-
-
-def object_age_s(url: str, name: str) -> float | None:
-    """Return the age of an object's content by the bucket's clock; None if it does not exist.
-
-    Raises:
-        OutOfReachError: if the bucket does not answer.
-        BucketError: if it refuses.
-    """
-    bucket, key = _split(url, name)
-    answer: dict[str, Any] = {}
-    with _errors_told(f"{url}/{name}") as told:
-        answer = _conditional_client(os.environ.get("AWS_ENDPOINT_URL"), region()).head_object(
-            Bucket=bucket, Key=key
-        )
-    if told:
-        return None
-    changed: datetime = answer["LastModified"]
-    now = parsedate_to_datetime(answer["ResponseMetadata"]["HTTPHeaders"]["date"])
-    return (now - changed).total_seconds()
-
-
-def _split(url: str, name: str) -> tuple[str, str]:
-    bucket, _, prefix = place_of(url).partition("/")
-    return bucket, f"{prefix}/{name}" if prefix else name
-
-
-@lru_cache(maxsize=4)
-def _conditional_client(endpoint: str | None, region: str | None) -> Any:
-    from botocore.config import Config
-    from botocore.session import get_session
-
-    config = Config(
-        # Stores other than Amazon's may not support checksums that follow the body.
-        request_checksum_calculation="when_required",
-        retries={"mode": "standard", "max_attempts": TRIES},
-        connect_timeout=REQUEST_S,
-        read_timeout=REQUEST_S,
-        s3={"addressing_style": "path"} if endpoint else {},
-    )
-    return get_session().create_client(
-        "s3", region_name=region or "us-east-1", endpoint_url=endpoint, config=config
-    )
-
-
-@contextmanager
-def _errors_told(address: str) -> Generator[list[str]]:
-    """Raise the errors of a store or the network, except missing, existing or conflicting objects.
-
-    The codes of these are put into the list instead.
-    """
-    from botocore.exceptions import BotoCoreError, ClientError, HTTPClientError
-
-    told = list[str]()
-    try:
-        yield told
-    except ClientError as error:
-        code = str(error.response.get("Error", {}).get("Code", ""))
-        status = int(error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0))
-        if code in MISSING | {THERE, CONFLICT} or status == HTTPStatus.PRECONDITION_FAILED:
-            told.append(code)
-        elif status == HTTPStatus.TOO_MANY_REQUESTS or status >= HTTPStatus.INTERNAL_SERVER_ERROR:
-            raise OutOfReachError(f"{address} cannot be reached: {error}") from error
-        else:
-            raise BucketError(f"{address} cannot be used: {error}") from error
-    except HTTPClientError as error:
-        raise OutOfReachError(f"{address} cannot be reached: {error}") from error
-    except BotoCoreError as error:
-        raise BucketError(f"{address} cannot be used: {error}") from error
+    except BaseError as error:
+        told = str(error).partition("\n")[0]
+        if isinstance(error, GenericError) and not LASTING.search(told):
+            raise OutOfReachError(f"{address} cannot be reached: {told}") from error
+        raise BucketError(f"{address} cannot be used: {told}") from error

@@ -251,9 +251,9 @@ def snapshots(bucket: Bucket) -> list[Snapshot]:
             number=int(match[2]),
             sha256=match[3],
             size=size,
-            changed=changed_ns / 1e9,
+            changed=changed,
         )
-        for name, (size, changed_ns) in bucket.listed(SNAPSHOTS).items()
+        for name, (size, changed) in bucket.listed(SNAPSHOTS).items()
         if (match := _NAME.fullmatch(name))
     ]
     return sorted(found, key=lambda each: (each.epoch, each.number), reverse=True)

@@ -24,7 +24,6 @@ import pyarrow as pa
 from . import durable, sealed, sealing, verified
 from .address import bucket_of
 from .bucket import AT_ONCE, Bucket, BucketError, polars_options
-from .far_rows import FarRows, far_rows
 from .sealed import MANIFEST, DamagedError, HashedFile
 from .verified import Some
 
@@ -117,13 +116,6 @@ class Objects:
         if not path.is_file():
             raise DamagedError(f"{path} is missing, although the journal refers to it")
         return path
-
-    def dataset(self, _files: Sequence[tuple[Path, int]], _schema: pa.Schema) -> FarRows | None:
-        """Return sealed tables, each with its size, for a library to read in the bucket.
-
-        None if it can open them as local files.
-        """
-        return None
 
     def missing(self, paths: Iterable[Path]) -> Path | None:
         """Return the first file that is not there."""
@@ -249,14 +241,6 @@ class InBucket(Objects):
         durable.make_folder(path.parent)
         durable.write_file(path, data)
         return path
-
-    def dataset(self, files: Sequence[tuple[Path, int]], schema: pa.Schema) -> FarRows | None:
-        """Return sealed tables, without hashing the pieces that are read, as in `scan`."""
-        places = [(self._bucket.place(self._name(path)), size) for path, size in files]
-        if not places:
-            return None
-        (filesystem, _), _ = places[0]
-        return far_rows(filesystem, [(place, size) for (_, place), size in places], schema)
 
     def missing(self, paths: Iterable[Path]) -> Path | None:
         """List each folder once, and return the first path that is not listed."""

@@ -23,11 +23,10 @@ from pathlib import Path
 from typing import Any
 
 from .address import bucket_of
-from .bucket import Bucket, BucketError, create_object, object_age_s
+from .bucket import Bucket, BucketError
 from .durable import write_file
 from .failpoints import reach
 from .lock import FencedError
-from .sealed import DamagedError
 
 HEADS = "heads"
 OWN_HEADS = "heads.json"
@@ -104,7 +103,7 @@ class RunLease:
             OutOfReachError: if the bucket does not answer.
         """
         following = f"{HEADS}/{self.head.epoch + 1:08}.json"
-        if object_age_s(self.bucket.url, following) is None:
+        if not self.bucket.exists(following):
             return
         raise _adopted_error(self.bucket, newest_head(self.bucket), "this head stops")
 
@@ -207,11 +206,11 @@ def take_epoch(folder: Path, bucket: Bucket, newest: Head | None) -> RunLease:
     heads = json.dumps([asdict(each) for each in (*own, head)])
     write_file(folder / OWN_HEADS, heads.encode())
     reach("head.take.before")
-    if not create_object(bucket.url, head.name, head.as_bytes()):
+    if not bucket.create(head.name, head.as_bytes()):
         found = newest_head(bucket)
         if found is None or found.token != head.token:
             raise _adopted_error(bucket, found, "this machine came second")
-    elif create_object(bucket.url, head.name, b"{}"):
+    elif bucket.create(head.name, b"{}"):
         bucket.put(head.name, head.as_bytes())
         raise BucketError(
             f"{bucket.url} ignores conditions of writes (If-None-Match: *), so two machines could "
@@ -240,18 +239,10 @@ def is_own(folder: Path, head: Head) -> bool:
 
 def sign_of_life_s(bucket: Bucket, head: Head) -> float | None:
     """Return the age of a head's beat in seconds; None if it ended cleanly or never gave one."""
-    age = object_age_s(bucket.url, head.beat)
-    if age is None:
+    found = bucket.listed(head.beat)
+    if not found or json.loads(bucket.read(head.beat))["ended"]:
         return None
-    try:
-        beat: dict[str, Any] = json.loads(bucket.read(head.beat))
-    except DamagedError:
-        return None
-    except json.JSONDecodeError:
-        # The client requests an object's size and then its bytes; if a longer beat is written in
-        # between, the result is cut. So its writer is alive.
-        return age
-    return None if beat["ended"] else age
+    return bucket.time() - found[head.beat][1]
 
 
 def _adopted_error(bucket: Bucket, head: Head | None, what: str) -> AdoptedError:

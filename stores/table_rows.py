@@ -11,7 +11,6 @@ from pathlib import Path
 
 import polars as pl
 
-from .far_rows import FarRows
 from .journal_reader import RowFile
 from .objects import objects_of
 from .schemas import SCHEMAS
@@ -34,7 +33,7 @@ class RowRange:
     files: Sequence[str] = ()
     counts: Sequence[int] = ()
     live: frozenset[int] | None = None
-    frame: pl.LazyFrame | FarRows | None = None
+    frame: pl.LazyFrame | None = None
 
 
 class TableRows:
@@ -56,7 +55,7 @@ class TableRows:
         """
         paths = [file.path(self._folder) for file in self._files if file.sealed]
         if paths and not self._objects.local:
-            return [RowRange(first=0, frame=self._far_rows() or self._scan(self._files))]
+            return [RowRange(first=0, frame=self._scan(self._files))]
         some = None if columns is None else Some(columns=frozenset(columns)).along(CHUNK)
         with add_remedy(self._folder):
             self._objects.verify(paths, some)
@@ -101,13 +100,6 @@ class TableRows:
 
     def _scan(self, files: Sequence[RowFile], some: Some | None = None) -> pl.LazyFrame:
         return scan(self._folder, self._table, files, some or Some())
-
-    def _far_rows(self) -> FarRows | None:
-        """Return rows that lie in a bucket alone, for a library that reads them there."""
-        if not all(file.sealed and file.live is None for file in self._files):
-            return None
-        there = [(file.path(self._folder), file.size) for file in self._files]
-        return self._objects.dataset(there, SCHEMAS[self._table])
 
 
 def _close_together(places: Sequence[int]) -> Iterator[list[int]]:

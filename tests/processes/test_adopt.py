@@ -197,7 +197,7 @@ def test_refusals(machine, url, tmp_path, call):
 
 
 def test_no_conditional_writes(machine, monkeypatch):
-    monkeypatch.setattr(run_lease, "create_object", lambda *_: True)
+    monkeypatch.setattr(Bucket, "create", lambda *_: True)
     with pytest.raises(BucketError, match="ignores conditions of writes"):
         Journal.create(run_folder(machine("one"), RUN), FACTS)
 
@@ -205,7 +205,6 @@ def test_no_conditional_writes(machine, monkeypatch):
 def test_bucket_away(machine, s3_server, environ, monkeypatch):
     monkeypatch.setattr(journal_snapshots, "RETRY_S", 0.1)
     monkeypatch.setattr("lpfloop.stores.bucket.ATTEMPTS", 2)
-    monkeypatch.setattr("lpfloop.stores.bucket.TRIES", 1)
     away, back = threading.Event(), threading.Event()
 
     class Heard(logging.Handler):

@@ -63,7 +63,7 @@ def test_bucket_sql_equals_folder_sql(run, tmp_path):
 def test_bucket_that_does_not_answer(run, way):
     RunWriter(Journal(run)).close()
     way.faults = lambda _, path: "403" if path.endswith(".parquet") else None
-    with pytest.raises(SqlError, match="ACCESS_DENIED") as refused:
+    with pytest.raises(SqlError, match="403") as refused:
         query(run.parent.parent, "select count(*) from candidates")
     assert "\n" not in str(refused.value)
     assert not any(secret in str(refused.getrepr()) for secret in KEYS.values())

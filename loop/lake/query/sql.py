@@ -113,8 +113,8 @@ def _connection() -> "Generator[duckdb.DuckDBPyConnection]":
 class _Tables:
     """The tables of a query's runs; only the tables that `sql` names are read.
 
-    Their files are verified. Another file cannot be read: DuckDB asks Arrow for rows in a bucket,
-    and Polars for rows of all other tables, which opens the runs again if it ever comes to that.
+    Their files are verified. Another file cannot be read: Polars gives DuckDB the rows in a bucket,
+    and of all other tables, which opens the runs again if it ever comes to that.
     """
 
     def __init__(self, connection: "duckdb.DuckDBPyConnection", sql: str) -> None:

@@ -13,7 +13,7 @@ def test_command_names_package():
 def test_core_is_what_the_project_declares(root, tmp_path, monkeypatch):
     project = tomllib.loads((root / "pyproject.toml").read_text())["project"]
     assert len(core_names()) == len(project["dependencies"])
-    assert {"aiohttp", "botocore", "duckdb", "numpy", "pyyaml"} <= {*core_names()}
+    assert {"aiohttp", "obstore", "duckdb", "numpy", "pyyaml"} <= {*core_names()}
     assert not {"torch", "lancedb", "jinja2"} & {*core_names()}
     assert [*core_names()] == [*map(canonical, core_names())]
     monkeypatch.setattr(installation, "ROOT", tmp_path)

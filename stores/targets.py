@@ -4,17 +4,14 @@ A folder that an export wrote holds a mark with the names of its files. Only suc
 replaced, and only while it holds nothing else; a lake and the current folder never are.
 """
 
-import json
 import os
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import cast
 
 from .journal_reader import JOURNAL
 
 MARK = ".lpfloop-export"
 """The file with the names of an export's files; hidden, so that loaders of data sets ignore it."""
-VERSION = 1
 
 
 class TargetError(ValueError):
@@ -66,7 +63,7 @@ def file_target(target: Path, *, force: bool) -> Path:
 
 def mark_of(names: Iterable[str]) -> str:
     """Return the mark of an export that wrote files of these names, paths below its folder."""
-    return json.dumps({"version": VERSION, "files": sorted(names)}, indent=1) + "\n"
+    return "".join(f"{name}\n" for name in sorted(names))
 
 
 def require_replaceable(folder: Path, target: Path) -> None:
@@ -113,18 +110,10 @@ def _is_lake(folder: Path) -> bool:
 
 def _read_mark(folder: Path) -> set[str] | None:
     """Return the names in a folder's mark, including its own; None without a readable mark."""
-    mark = folder / MARK
     try:
-        said: object = json.loads(mark.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
+        return {MARK, *(folder / MARK).read_text(encoding="utf-8").splitlines()}
+    except (OSError, UnicodeDecodeError):
         return None
-    if not isinstance(said, dict):
-        return None
-    fields = cast("dict[str, object]", said)
-    files = fields.get("files")
-    if fields.get("version") != VERSION or not isinstance(files, list):
-        return None
-    return {MARK, *map(str, cast("list[object]", files))}
 
 
 def _below(folder: Path) -> Iterator[Path]:

@@ -51,7 +51,6 @@ from lpfloop.stores.journal import Done, Journal, KeptSlice
 from lpfloop.stores.journal_reader import JOURNAL, StageId
 from lpfloop.stores.lake import RunWriter, run_folder
 from lpfloop.stores.records import Checkpoint, Message, Prompt
-from lpfloop.stores.sealed import HashedFile
 from lpfloop.stores.sealing import EncodedRows
 
 FOR_MANY = ("policy.engine.kind=scripted", "critic.engine.kind=scripted", "reward.model=none")
@@ -187,7 +186,7 @@ def filled(journal: Journal, iteration: int, units: int, group: int) -> None:
             ]
         )
     journal.seal(
-        HashedFile(sha256=named("file", iteration), rows=units, size=4096 * units),
+        EncodedRows(sha256=named("file", iteration), rows=units, data=b""),
         journal.unsealed(iteration, "sample"),
     )
 

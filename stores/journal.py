@@ -37,7 +37,6 @@ from .lock import FencedError, acquire, admit_readers, release
 from .objects import require_unused
 from .run_lease import SignsOfLife, take_headship
 from .schemas import SCHEMA_VERSION
-from .sealed import HashedFile
 from .sealing import EncodedRows
 
 __all__ = [
@@ -400,7 +399,7 @@ class Journal(Reader):
             for number, *stage in changed:
                 done.setdefault(tuple(stage), []).append(result)
                 for table, part in result.parts.items():
-                    parts.append((number, table, part.sha256, part.rows, len(part.data)))
+                    parts.append((number, table, part.sha256, part.rows, part.size))
                     blobs.append((number, table, part.data))
         settled = [result for stage in done.values() for result in stage]
         self._settle_losses(settled)
@@ -416,7 +415,7 @@ class Journal(Reader):
         return {
             stage: (
                 sum(part.rows for result in its for part in result.parts.values()),
-                sum(len(part.data) for result in its for part in result.parts.values()),
+                sum(part.size for result in its for part in result.parts.values()),
             )
             for stage, its in done.items()
         }
@@ -501,7 +500,7 @@ class Journal(Reader):
                     )
             self._db.execute("DELETE FROM lost WHERE unit = ?", (result.unit,))
 
-    def seal(self, file: HashedFile, parts: Sequence[Part]) -> None:
+    def seal(self, file: EncodedRows, parts: Sequence[Part]) -> None:
         """Record a stage file for parts of one stage and table, given in the order of their chunks.
 
         Raises:

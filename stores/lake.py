@@ -39,7 +39,7 @@ from .keys import Json
 from .objects import objects_of
 from .schemas import TABLES, ArrowTable, R, Row, RowsByType, from_table
 from .sealed import DamagedError
-from .sealing import encode_tables
+from .sealing import write_rows
 from .stage_files import MODELS, REMEDY, UnitRows, holding, scan, scan_parts
 from .table_rows import TableRows
 from .verified import ALL, Some
@@ -237,15 +237,8 @@ class RunWriter:
             JournalError: if the unit has not committed rows of that kind.
             OwedAgainError: if they are missing or altered: the unit is pending again.
         """
-        (rows,) = encode_tables([self._read(unit, TABLES[row_type])])
-        path = self.folder / "work" / "unpacked" / f"{rows.sha256}.parquet"
-
-        def write() -> None:
-            make_folder(path.parent)
-            write_file(path, rows.data, "part")
-
-        self.when_there_is_room(write)
-        return path
+        rows, folder = self._read(unit, TABLES[row_type]), self.folder / "work" / "unpacked"
+        return self.when_there_is_room(lambda: write_rows(make_folder(folder), rows))
 
     def verified_model(self, table: str, name: str) -> Path:
         """Return the folder of a published checkpoint or reward model, every byte verified.

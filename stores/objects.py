@@ -24,7 +24,8 @@ import pyarrow as pa
 from . import durable, sealed, sealing, verified
 from .address import bucket_of
 from .bucket import AT_ONCE, Bucket, BucketError, polars_options
-from .sealed import MANIFEST, DamagedError, HashedFile
+from .sealed import MANIFEST, DamagedError
+from .sealing import EncodedRows
 from .verified import Some
 
 AHEAD_BYTES = 128 * 2**20
@@ -48,11 +49,11 @@ class Objects:
         """Return its place, for messages."""
         return str(path)
 
-    def write_stage_file(self, folder: Path, table: pa.Table) -> HashedFile:
+    def write_stage_file(self, folder: Path, table: pa.Table) -> EncodedRows:
         """Write a table as `folder/<sha256>.parquet`; it is durable when this returns."""
         rows = sealing.encoded_stage(table)
         self._write(folder / f"{rows.sha256}.parquet", rows.data)
-        return rows.file
+        return rows
 
     def publish(self, path: Path) -> None:
         """Publish a whole and durable file or folder of the run's own folder."""

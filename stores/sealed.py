@@ -8,7 +8,6 @@ import os
 import time
 from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from io import FileIO
 from pathlib import Path
 
@@ -22,15 +21,6 @@ SETTLED_NS = 100_000_000
 
 _known: dict[tuple[int, ...], str] = {}
 """The hash of each large file that this process has hashed, by the file's attributes."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class HashedFile:
-    """A Parquet file, named by the SHA-256 of its bytes."""
-
-    sha256: str
-    rows: int
-    size: int
 
 
 class DamagedError(OSError):

@@ -13,8 +13,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from .durable import put, sync_folder
-from .sealed import HashedFile
+from .durable import write_file
 from .verified import with_hashes
 
 AT_ONCE = 2
@@ -30,9 +29,9 @@ class EncodedRows:
     data: bytes
 
     @property
-    def file(self) -> HashedFile:
-        """The file that has these bytes."""
-        return HashedFile(sha256=self.sha256, rows=self.rows, size=len(self.data))
+    def size(self) -> int:
+        """The number of bytes."""
+        return len(self.data)
 
 
 def encode(table: pa.Table, *, rows_a_group: int | None = None) -> EncodedRows:
@@ -58,23 +57,12 @@ def encoded_stage(table: pa.Table) -> EncodedRows:
     return _hash_rows(table, with_hashes(data, table["prompt_id"].to_pylist()))
 
 
-def write_parts(parts: Iterable[tuple[Path, pa.Table]]) -> list[HashedFile]:
-    """Write each table as `folder/<sha256>.parquet`; all are durable when this returns.
-
-    Some are written while others are encoded. After an error the same call can be repeated.
-    """
-    with ThreadPoolExecutor(AT_ONCE) as pool:
-        writing = [(folder, pool.submit(_write, folder, table)) for folder, table in parts]
-    written = [future.result() for _, future in writing]
-    for folder in dict.fromkeys(folder for folder, _ in writing):
-        sync_folder(folder, "part")
-    return written
-
-
-def _write(folder: Path, table: pa.Table) -> HashedFile:
+def write_rows(folder: Path, table: pa.Table) -> Path:
+    """Write a table as `folder/<sha256>.parquet`, durably; return its path."""
     rows = encode(table)
-    put(folder / f"{rows.sha256}.parquet", rows.data, "part")
-    return rows.file
+    path = folder / f"{rows.sha256}.parquet"
+    write_file(path, rows.data, "part")
+    return path
 
 
 def _hash_rows(table: pa.Table, data: bytes) -> EncodedRows:

@@ -27,7 +27,7 @@ from ...stores.frames import as_frame
 from ...stores.journal_reader import Cost, Unit
 from ...stores.records import Candidate, Critique, Prompt, Receipt, Reward, Statistic
 from ...stores.schemas import Row, RowsByType, from_table, to_table
-from ...stores.sealing import write_parts
+from ...stores.sealing import write_rows
 from ..run.budget import cost_of
 from ..run.reporter import UnitStats
 from ..run.run import Run
@@ -239,5 +239,4 @@ def prompts_file(
         found = [references[prompt.prompt_id] for prompt in prompts]
         table = table.append_column(REFERENCE_REWARD, pa.array([r.score for r in found]))
         table = table.append_column(REFERENCE_ENDED, pa.array([r.ended for r in found]))
-    (sealed,) = write_parts([(make_folder(folder), table)])
-    return folder / f"{sealed.sha256}.parquet"
+    return write_rows(make_folder(folder), table)

@@ -35,7 +35,7 @@ from ...stores.records import (
     UnpairedAnswer,
 )
 from ...stores.schemas import to_table
-from ...stores.sealing import write_parts
+from ...stores.sealing import write_rows
 from ...stores.side_evals import SMOKE
 from ..data.training_rows import (
     Origin,
@@ -167,12 +167,12 @@ def _job(it: Iteration, method: Trained, twos: Sequence[Two], work: Path) -> Tra
     start = run.models.initial if method == "reward" else it.policy
     count = settings.batch_size
     rows = _rows(method, [twos[n % len(twos)] for n in range(count)], it)
-    (sealed,) = run.store.when_there_is_room(lambda: write_parts([(make_folder(work), rows)]))
+    data = run.store.when_there_is_room(lambda: write_rows(make_folder(work), rows))
     return TrainJob(
         method=method,
         model=Path(start.location),
         reference=None,
-        data=(work / f"{sealed.sha256}.parquet",),
+        data=(data,),
         output=work,
         settings=settings,
         seed=derive_seed(run.config.seed, "train", work.parent.name) % 2**32,

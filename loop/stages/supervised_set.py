@@ -18,6 +18,7 @@ import polars as pl
 
 from ...configs.schema import ConfigError, PromptsConfig, RunConfig
 from ...policies.trainers.job import SupervisedSet
+from ...stores.durable import make_folder
 from ...stores.frames import as_arrow, as_frame, rows_frame
 from ...stores.journal_reader import Unit
 from ...stores.keys import Json, digest
@@ -29,7 +30,8 @@ from ...stores.records import (
     Receipt,
     storable,
 )
-from ...stores.schemas import RowsByType
+from ...stores.schemas import RowsByType, to_table
+from ...stores.sealing import write_rows
 from ..data.external_candidate import external_candidate
 from ..data.files import InputError, RowError, file_digest, placed_rows
 from ..data.prompt_rows import to_prompt
@@ -48,7 +50,6 @@ from ..data.training_rows import (
 from ..run.handles import Prompts, Rows, content_key
 from ..run.iteration import Iteration
 from ..run.run import Run, Verb, Work
-from .thoughts import rows_file
 
 DEMONSTRATIONS, NEXT_TOKEN = Verb("demonstrations"), Verb("next_token")
 PEOPLE = "people"
@@ -178,9 +179,10 @@ class Supervision:
         (stage,) = self.rows.stages
         keys = stage.keys(store.journal)
         rows = pl.concat(as_frame(store.table(Demonstration, key)) for key in keys)
-        file = store.when_there_is_room(lambda: rows_file(work, Demonstration, rows))
+        table = to_table(Demonstration, as_arrow(rows))
+        data = store.when_there_is_room(lambda: write_rows(make_folder(work), table))
         return SupervisedSet(
-            data=(file,),
+            data=(data,),
             weight=settings.weight,
             batch_size=settings.batch_size,
         )

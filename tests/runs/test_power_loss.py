@@ -331,16 +331,10 @@ class Recorder:
 
 
 def parts(record: Recorder) -> None:
-    a, b = (record.root / "runs" / name / "parts" for name in "ab")
-    for group in (
-        [(a, PARTS[0]), (a, PARTS[1])],
-        [(b, PARTS[0]), (a, PARTS[2]), (a, PARTS[5])],
-        [(b, PARTS[1]), (b, PARTS[2]), (b, PARTS[3]), (b, PARTS[4])],
-    ):
-        durable.make_folder(group[0][0])
-        sealed = sealing.write_parts(group)
-        for (folder, _), part in zip(group, sealed, strict=True):
-            record.claim(folder / f"{part.sha256}.parquet", is_part)
+    for name in "abcde":
+        folder = durable.make_folder(record.root / "runs" / name / "parts")
+        for table in PARTS[:7]:
+            record.claim(sealing.write_rows(folder, table), is_part)
 
 
 def replaced_file(record: Recorder) -> None:
@@ -405,9 +399,6 @@ HISTORIES = {
     store: 100,
 }
 """Each history, and how many states it must give, so that the model looks at something.
-
-The steps of the two threads that seal parts mix in another way each time; one after another, they
-give the fewest.
 """
 
 

@@ -13,7 +13,7 @@ from lpfloop.stores.durable import publish_folder
 from lpfloop.stores.objects import Objects
 from lpfloop.stores.schemas import to_table
 from lpfloop.stores.sealed import MANIFEST, DamagedError, check_folder
-from lpfloop.stores.sealing import write_parts
+from lpfloop.stores.sealing import write_rows
 
 TABLE = to_table(type(PAIR), [PAIR])
 
@@ -48,8 +48,7 @@ def notices(file: FileIO, data: bytes, checks: Iterable[Callable[[], object]]) -
 
 @pytest.fixture
 def part(tmp_path) -> Path:
-    (part,) = write_parts([(tmp_path, TABLE)])
-    return tmp_path / f"{part.sha256}.parquet"
+    return write_rows(tmp_path, TABLE)
 
 
 @pytest.fixture

@@ -22,7 +22,8 @@ OLD, NEW = b"old", b"new" * 1000
 
 def parts(root: Path) -> None:
     folder = durable.make_folder(root / "parts")
-    sealing.write_parts([(folder, table) for table in TABLES])
+    for table in TABLES:
+        sealing.write_rows(folder, table)
 
 
 def file(root: Path) -> None:

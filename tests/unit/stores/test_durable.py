@@ -21,7 +21,7 @@ from lpfloop.stores.durable import (
 from lpfloop.stores.objects import Objects
 from lpfloop.stores.schemas import to_table
 from lpfloop.stores.sealed import DamagedError, check_folder
-from lpfloop.stores.sealing import write_parts
+from lpfloop.stores.sealing import encode, write_rows
 
 TABLE = to_table(type(PAIR), [PAIR])
 
@@ -37,18 +37,12 @@ def names(folder: Path) -> list[str]:
     return sorted(path.relative_to(folder).as_posix() for path in folder.rglob("*"))
 
 
-def part_path(folder: Path, sha256: str) -> Path:
-    return folder / f"{sha256}.parquet"
-
-
 def test_part_named_by_bytes(tmp_path):
-    (first,) = write_parts([(tmp_path, TABLE)])
-    again, same = write_parts([(tmp_path, TABLE), (tmp_path, TABLE)])
-    assert first == again == same
-    path = part_path(tmp_path, first.sha256)
+    path, rows = write_rows(tmp_path, TABLE), encode(TABLE)
+    assert write_rows(tmp_path, TABLE) == path == tmp_path / f"{rows.sha256}.parquet"
     assert names(tmp_path) == [path.name]
-    assert (first.rows, first.size) == (1, path.stat().st_size)
-    assert Objects().read_part(path, first.sha256).equals(TABLE)
+    assert (rows.rows, rows.size) == (1, path.stat().st_size)
+    assert Objects().read_part(path, rows.sha256).equals(TABLE)
     Objects().check_part(path)
 
 
@@ -76,13 +70,13 @@ def test_sweep_removes_temporaries(tmp_path):
 
 def test_link_is_second_place(tmp_path):
     ours, theirs = make_folder(tmp_path / "ours"), make_folder(tmp_path / "theirs")
-    (part,) = write_parts([(ours, TABLE)])
+    part = write_rows(ours, TABLE).name
     identity = publish_folder(model_folder(tmp_path / "a"), ours)
-    for name in (f"{part.sha256}.parquet", identity):
+    for name in (part, identity):
         for _ in range(2):
             link(ours / name, theirs / name)
     assert names(ours) == names(theirs)
-    Objects().check_part(part_path(theirs, part.sha256))
+    Objects().check_part(theirs / part)
     check_folder(theirs / identity)
     assert (ours / identity / "config.json").samefile(theirs / identity / "config.json")
     remove(ours / identity)
@@ -93,7 +87,7 @@ def test_owner_only_whatever_umask(tmp_path):
     before = os.umask(0o000)
     try:
         run = make_folder(tmp_path / "lake" / "runs" / "a")
-        write_parts([(make_folder(run / "parts"), TABLE)])
+        write_rows(make_folder(run / "parts"), TABLE)
         write_file(run / "file", b"")
         (run / "draft").write_bytes(b"")
         publish_file(run / "draft", run / "journal")

@@ -11,15 +11,14 @@ from rows import PAIR
 from lpfloop.stores import sealing
 from lpfloop.stores.schemas import to_table
 from lpfloop.stores.sealed import DamagedError
-from lpfloop.stores.sealing import write_parts
+from lpfloop.stores.sealing import write_rows
 from lpfloop.stores.verified import Some, forget, verify, verify_some
 
 
 @pytest.fixture
 def part(tmp_path) -> Path:
     forget()
-    (part,) = write_parts([(tmp_path, to_table(type(PAIR), [PAIR]))])
-    return tmp_path / f"{part.sha256}.parquet"
+    return write_rows(tmp_path, to_table(type(PAIR), [PAIR]))
 
 
 def altered(part: Path) -> bytes:

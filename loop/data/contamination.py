@@ -22,31 +22,29 @@ FEWEST = 12
 MOST = 0.5
 """The share of its n-grams that a text of a known family must have in common with others."""
 
-_OVERLAPS = {"id": pl.String, "other": pl.String, "share": pl.Float64, "n": pl.Int32}
+_OVERLAPS = {"id": pl.String, "share": pl.Float64}
 
 Near = Literal["any", "own", "other"]
 """With texts of which family the n-grams are shared."""
 
 
-def overlaps(known: pl.DataFrame, tested: pl.DataFrame) -> pl.DataFrame:
-    """Return the tested texts that share n-grams with a known one, highest share first.
+def overlaps(known: pl.DataFrame, tested: pl.DataFrame) -> pl.Series:
+    """Return the ids of the tested texts that share n-grams with a known one.
 
-    Both frames have `id`, `text` and `family`, which may be null. The result has `id`, `other` (a
-    known text), `share` (of the tested text's n-grams) and `n`. A text with fewer words than n
+    Both frames have `id`, `text` and `family`, which may be null. A text with fewer words than n
     counts as one n-gram.
     """
     both = _with_own_words(pl.concat([known, tested]))
     known, tested = both.head(known.height), both.tail(tested.height)
     alone = tested.filter(pl.col("family").is_null())
     related = tested.filter(pl.col("family").is_not_null())
-    shares = _by_length(known, related, "own").drop("other")
+    of_family = _by_length(known, related, "own")
     found = [
         _by_length(known, alone, "any"),
         _by_length(known, related, "other").filter(pl.col("share") >= MOST),
-        _with_equal_words(known, related).join(shares, on="id").select(*_OVERLAPS),
+        of_family.join(_with_equal_words(known, related), on="id", how="semi"),
     ]
-    most = pl.concat(found).sort("share", "id", descending=[True, False])
-    return most.unique("id", keep="first", maintain_order=True)
+    return pl.concat(found)["id"].unique()
 
 
 def _with_equal_words(known: pl.DataFrame, tested: pl.DataFrame) -> pl.DataFrame:
@@ -63,7 +61,7 @@ def _with_equal_words(known: pl.DataFrame, tested: pl.DataFrame) -> pl.DataFrame
         # In a text with fewer words than n all of them are one n-gram.
         _shared_texts(of_own[0], of_own[1].filter(~long), 2 * LONG_GRAM, "own"),
     ]
-    return pl.concat(found).select("id", "other")
+    return pl.concat(found)
 
 
 def _with_own_words(texts: pl.DataFrame) -> pl.DataFrame:
@@ -106,16 +104,13 @@ def _shared_texts(known: pl.DataFrame, tested: pl.DataFrame, n: int, near: Near)
     wanted = grams(tested["text"], n).unique()
     wanted = wanted.with_columns(family=tested["family"].gather(wanted["row"]))
     there = grams(known["text"], n).join(wanted.select("gram").unique(), on="gram", how="semi")
-    there = there.with_columns(family=known["family"].gather(there["row"]))
-    first = there.group_by("gram", "family").agg(pl.col("row").min().alias("other"))
+    there = there.select("gram", family=known["family"].gather(there["row"])).unique()
     same = pl.col("family").eq_missing(pl.col("family_right"))
     kept = {"any": pl.lit(value=True), "own": same, "other": ~same}[near]
-    met = wanted.join(first, on="gram", how="inner").filter(kept)
-    shared = met.group_by("row").agg(pl.col("gram").n_unique(), pl.col("other").min())
+    met = wanted.join(there, on="gram", how="inner").filter(kept)
+    shared = met.group_by("row").agg(pl.col("gram").n_unique())
     told = shared.join(wanted.group_by("row").agg(pl.len().alias("all")), on="row")
     return told.select(
         tested["id"].gather(told["row"]).alias("id"),
-        known["id"].gather(told["other"]).alias("other"),
         (pl.col("gram") / pl.col("all")).alias("share"),
-        pl.lit(n, pl.Int32).alias("n"),
     )

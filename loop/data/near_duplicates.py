@@ -7,7 +7,6 @@ fifths of their union (estimated by 64 minima). Candidates for that share a band
 compared with the first text of each band: linear in the number of texts.
 """
 
-from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 import polars as pl
@@ -32,9 +31,6 @@ _BANDS = {
     f"band{band}": pl.struct(_MINIMA[first : first + BAND]).hash(seed=band)
     for band, first in enumerate(range(0, MINIMA, BAND))
 }
-
-FEW = 4096
-"""Frames of fewer rows are compared together: for them each expression costs more than its rows."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,33 +60,15 @@ class Alike:
         return int(groups.filter(pl.col("groups") > 1)["len"].sum())
 
 
-def alike(batches: Iterable[pl.DataFrame], *, near: bool = True) -> Alike:
-    """Compare all texts of some frames with `id`, `group` and `text`."""
-    told: list[pl.DataFrame] = []
-    for batch in _together(batches):
-        found = batch.select("id", "group", copy_key(pl.col("text")).alias("key"))
-        told.append(found.hstack(signatures(batch["text"])) if near else found)
-    if not told:
-        told = [pl.DataFrame(schema={"id": pl.String, "group": pl.String, "key": pl.UInt64})]
-    texts = pl.concat(told).with_row_index("row")
-    pairs = _near(texts) if near and texts.height else _no_pairs()
+def alike(texts: pl.DataFrame) -> Alike:
+    """Compare all texts of a frame with `id`, `group` and `text`."""
+    told = texts.select("id", "group", copy_key(pl.col("text")).alias("key")).with_row_index("row")
+    pairs = _near(told.hstack(signatures(texts["text"]))) if texts.height else _no_pairs()
     return Alike(
-        texts=texts.select("row", "id", "group", "key"),
+        texts=told,
         within=pairs.filter(~pl.col("across")).drop("across"),
         across=pairs.filter("across").drop("across"),
     )
-
-
-def _together(batches: Iterable[pl.DataFrame]) -> Iterator[pl.DataFrame]:
-    """Give the rows of frames in their order, no frame but the last with few of them."""
-    few: list[pl.DataFrame] = []
-    for batch in batches:
-        few.append(batch)
-        if sum(frame.height for frame in few) >= FEW:
-            yield pl.concat(few)
-            few.clear()
-    if few:
-        yield pl.concat(few)
 
 
 def copy_key(text: pl.Expr) -> pl.Expr:

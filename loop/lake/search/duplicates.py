@@ -79,20 +79,20 @@ def _of_prompts(prompts: pl.DataFrame) -> dict[str, Json]:
         "copies_across": found["copies_across"],
         "near_across": found["near_across"],
         "held_out": sizes[HELD_OUT],
-        "overlapping": tested.height,
+        "overlapping": len(tested),
         "dev": sizes[DEV],
-        "dev_overlapping": _overlaps(prompts, DEV, TRAIN).height,
-        "dev_in_held_out": _overlaps(prompts, DEV, HELD_OUT).height,
+        "dev_overlapping": len(_overlaps(prompts, DEV, TRAIN)),
+        "dev_in_held_out": len(_overlaps(prompts, DEV, HELD_OUT)),
         **_by_eval_set(prompts.filter(split=HELD_OUT), tested),
     }
 
 
-def _by_eval_set(held_out: pl.DataFrame, overlapping: pl.DataFrame) -> dict[str, Json]:
+def _by_eval_set(held_out: pl.DataFrame, overlapping: pl.Series) -> dict[str, Json]:
     """Count the prompts of each named set, and the overlapping ones; empty without named sets."""
     named = held_out.filter(pl.col("eval_set").is_not_null())
     if named.is_empty():
         return {}
-    shared = pl.col("id").is_in(overlapping["id"].implode())
+    shared = pl.col("id").is_in(overlapping.implode())
     counts = (
         named.group_by("eval_set").agg(held_out=pl.len(), overlapping=shared.sum()).sort("eval_set")
     )
@@ -101,10 +101,10 @@ def _by_eval_set(held_out: pl.DataFrame, overlapping: pl.DataFrame) -> dict[str,
 
 def _alike(prompts: pl.DataFrame) -> Alike:
     """Compare prompts with each other: each is its own group."""
-    return alike([prompts.select("id", pl.col("id").alias("group"), "text")])
+    return alike(prompts.select("id", pl.col("id").alias("group"), "text"))
 
 
-def _overlaps(prompts: pl.DataFrame, tested: Split, known: Split) -> pl.DataFrame:
+def _overlaps(prompts: pl.DataFrame, tested: Split, known: Split) -> pl.Series:
     return overlaps(prompts.filter(split=known), prompts.filter(split=tested))
 
 
@@ -131,7 +131,8 @@ def _sample_copies(run: "Run", parts: list[Part]) -> dict[str, Json]:
             if part.chunk % every == 0:
                 yield texts
 
-    near = count_copies(alike(sample()))
+    none = pl.DataFrame(schema=dict.fromkeys(("id", "group", "text"), pl.String))
+    near = count_copies(alike(pl.concat([none, *sample()])))
     empty = pl.DataFrame(schema={"group": pl.String, "key": pl.UInt64})
     copies = Alike(texts=pl.concat([empty, *keys]), within=empty, across=empty)
     return {

@@ -7,13 +7,11 @@ Any of these can reward an answer: the critic, the verifier, a reward model, a u
 from collections.abc import Mapping
 from typing import ClassVar
 
-from pydantic import model_validator
-
-from .recipes import Recipe, Varied
-from .section import Section, semantic
+from .recipes import Recipe, Varied, Weights
+from .section import semantic
 
 
-class RewardWeights(Section):
+class RewardWeights(Weights):
     """r(x, y), a sum: the weight of each judge of an answer; a judge of weight 0 is not used."""
 
     verifier: float = semantic(0.0, "1 where the verifier finds an answer right, else 0", ge=0)
@@ -21,14 +19,6 @@ class RewardWeights(Section):
     reward: float = semantic(
         0.0, "scalar of `reward.model`: a model, or a function as ./FILE.py:NAME", ge=0
     )
-
-    @model_validator(mode="after")
-    def _somebody(self) -> "RewardWeights":
-        if not self.counted:
-            raise ValueError(
-                "all weights are 0, so nobody rewards an answer: raise verifier, critic or reward"
-            )
-        return self
 
     @property
     def counted(self) -> Mapping[str, float]:

@@ -15,18 +15,18 @@ from contextlib import contextmanager
 from datetime import timedelta
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import urlsplit
 
-import obstore
-from obstore.exceptions import AlreadyExistsError, BaseError, GenericError
-from obstore.store import S3Store
 from tenacity import Retrying, retry_if_exception_type, stop_after_attempt, wait_random_exponential
 
 from .address import place_of
 from .durable import write_file
 from .failpoints import reach
 from .sealed import DamagedError
+
+if TYPE_CHECKING:
+    from obstore.store import S3Store
 
 AT_ONCE = 16
 """How many requests for objects are made concurrently: each takes a while, however small."""
@@ -76,10 +76,11 @@ class Bucket:
         If two machines write one name, exactly one succeeds. False can also mean that it was
         written and the answer was lost: read it to be sure.
         """
+        from obstore.exceptions import AlreadyExistsError
 
         def create() -> bool:
             try:
-                obstore.put(self._store, name, data, mode="create")
+                self._store.put(name, data, mode="create")
             except AlreadyExistsError:
                 return False
             return True
@@ -92,7 +93,7 @@ class Bucket:
         Raises:
             DamagedError: if it is missing.
         """
-        return self._retry(name, lambda: obstore.get(self._store, name).bytes().to_bytes())
+        return self._retry(name, lambda: self._store.get(name).bytes().to_bytes())
 
     def sha256(self, name: str) -> str:
         """Return the SHA-256 (hex) of an object's bytes, fetched in blocks."""
@@ -126,7 +127,7 @@ class Bucket:
         def look() -> dict[str, tuple[int, float]]:
             itself = None if below.endswith("/") or not below else self._head(below)
             found = [] if itself is None else [itself]
-            for page in obstore.list(self._store, below.rstrip("/") or None):
+            for page in self._store.list(below.rstrip("/") or None):
                 found += page
             return {
                 each["path"]: (each["size"], each["last_modified"].timestamp())
@@ -140,7 +141,7 @@ class Bucket:
         """Return the names of the folders directly below a folder."""
 
         def look() -> list[str]:
-            found = obstore.list_with_delimiter(self._store, below)["common_prefixes"]
+            found = self._store.list_with_delimiter(below)["common_prefixes"]
             return sorted(path.rpartition("/")[2] for path in found)
 
         return self._retry(below, look)
@@ -152,9 +153,10 @@ class Bucket:
 
     def copy(self, name: str, target: str) -> None:
         """Copy an object below the prefix, of any size."""
+        from obstore import open_writer
 
         def copy() -> None:  # S3 itself copies at most 5 GB.
-            with obstore.open_writer(self._store, target) as writer:
+            with open_writer(self._store, target) as writer:
                 for block in self._blocks(name):
                     writer.write(block)
 
@@ -166,7 +168,7 @@ class Bucket:
 
         def delete() -> None:
             try:
-                obstore.delete(self._store, name)
+                self._store.delete(name)
             except FileNotFoundError:
                 return
 
@@ -177,7 +179,7 @@ class Bucket:
         """Upload and check the size, as one step that is retried as a whole."""
 
         def publish() -> None:
-            obstore.put(self._store, name, data, chunk_size=BLOCK, max_concurrency=BLOCKS)
+            self._store.put(name, data, chunk_size=BLOCK, max_concurrency=BLOCKS)
             there = self._head(name)
             found = None if there is None else there["size"]
             if found != size:
@@ -188,12 +190,12 @@ class Bucket:
 
     def _head(self, name: str) -> Any:
         try:
-            return obstore.head(self._store, name)
+            return self._store.head(name)
         except FileNotFoundError:
             return None
 
     def _blocks(self, name: str) -> Generator[bytes]:
-        yield from obstore.get(self._store, name).stream(min_chunk_size=BLOCK)
+        yield from self._store.get(name).stream(min_chunk_size=BLOCK)
 
     def _retry(self, name: str, action: Callable[[], T]) -> T:
         """Run `action` with retries; a failure is raised as one sentence."""
@@ -210,7 +212,7 @@ class Bucket:
         )(ask)
 
     @property
-    def _store(self) -> S3Store:
+    def _store(self) -> "S3Store":
         return _client(self._place, os.environ.get("AWS_ENDPOINT_URL"), region())
 
 
@@ -232,7 +234,9 @@ def polars_options() -> dict[str, str | int]:
 
 
 @lru_cache(maxsize=16)
-def _client(place: str, endpoint: str | None, region: str | None) -> S3Store:
+def _client(place: str, endpoint: str | None, region: str | None) -> "S3Store":
+    from obstore.store import S3Store
+
     bucket, _, prefix = place.partition("/")
     where: dict[str, Any] = {} if endpoint is None else {"endpoint": endpoint}
     return S3Store(
@@ -260,6 +264,8 @@ def _step(name: str) -> Generator[None]:
 @contextmanager
 def _explain_failures(address: str) -> Generator[None]:
     """Distinguish passing from lasting failures; errors not from the store pass unchanged."""
+    from obstore.exceptions import BaseError, GenericError
+
     try:
         yield
     except FileNotFoundError as error:

@@ -9,7 +9,7 @@ import pytest
 
 pytestmark = pytest.mark.model
 
-ABSENT = ("vllm", "duckdb", "lancedb", "botocore", "boto3", "ray", "moto", "textual", "starlette")
+ABSENT = ("vllm", "duckdb", "lancedb", "obstore", "boto3", "ray", "moto", "textual", "starlette")
 WITHOUT = f"""
 from importlib.machinery import PathFinder
 

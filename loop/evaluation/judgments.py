@@ -55,6 +55,10 @@ class Judgment:
     task: str | None = None
 
 
+Given = tuple[int, Judgment]
+"""The number of a pair, and a judgment of it."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Votes:
     """The verdicts of one annotator, or of several together.
@@ -122,11 +126,41 @@ def collect(judgments: Iterable[Judgment]) -> Judgments:
 
     Only the first vote of a person on a pair counts. Pairs of equal outputs are left out.
     """
-    gathered = _Gathered()
-    for judgment in judgments:
-        if judgment.first.key != judgment.second.key:
-            gathered.add(_in_order(judgment))
-    return gathered.judgments()
+    pairs: dict[tuple[str, str, str], int] = {}
+    first, tasks = list[Judgment](), list[set[str]]()
+    people: dict[tuple[str, int], Judgment] = {}
+    judges = defaultdict[str, list[Given]](list)
+    for judgment in map(_in_order, judgments):
+        if judgment.first.key == judgment.second.key:
+            continue
+        key = (judgment.instruction, judgment.first.key, judgment.second.key)
+        number = pairs.setdefault(key, len(pairs))
+        if number == len(first):
+            first.append(judgment)
+            tasks.append(set())
+        if judgment.task is not None:
+            tasks[number].add(judgment.task)
+        if judgment.human:
+            people.setdefault((judgment.annotator, number), judgment)
+        else:
+            judges[judgment.annotator].append((number, judgment))
+    ballots = defaultdict[str, list[tuple[int, int]]](list)
+    for (name, number), vote in people.items():
+        if vote.preferred is not None:
+            ballots[name].append((number, LABELS[vote.preferred]))
+    instructions: dict[str, int] = {}
+    numbers = [instructions.setdefault(key[0], len(instructions)) for key in pairs]
+    by_people = [(number, judgment) for (_, number), judgment in people.items()]
+    return Judgments(
+        instructions=np.array(numbers, dtype=np.int64),
+        tasks=tuple(next(iter(told)) if len(told) == 1 else None for told in tasks),
+        models=tuple((one.first.model, one.second.model) for one in first),
+        longer=_signs(first, _longer),
+        lists=_signs(first, _lists),
+        people=_votes("people", by_people, len(pairs)),
+        judges=tuple(_votes(name, given, len(pairs)) for name, given in sorted(judges.items())),
+        ballots=ballots,
+    )
 
 
 def _in_order(judgment: Judgment) -> Judgment:
@@ -142,72 +176,22 @@ def _in_order(judgment: Judgment) -> Judgment:
     )
 
 
-class _Gathered:
-    """The judgments so far, by the numbers of their pairs, in order of arrival."""
-
-    def __init__(self) -> None:
-        self._pairs: dict[tuple[str, str, str], int] = {}
-        self._first: list[Judgment] = []
-        self._tasks: list[set[str]] = []
-        self._people: dict[tuple[int, str], Judgment] = {}
-        self._judges: dict[str, list[tuple[int, Judgment]]] = defaultdict(list)
-
-    def add(self, judgment: Judgment) -> None:
-        """Add a judgment whose outputs are in order."""
-        key = (judgment.instruction, judgment.first.key, judgment.second.key)
-        number = self._pairs.setdefault(key, len(self._pairs))
-        if number == len(self._first):
-            self._first.append(judgment)
-            self._tasks.append(set())
-        if judgment.task is not None:
-            self._tasks[number].add(judgment.task)
-        if judgment.human:
-            self._people.setdefault((number, judgment.annotator), judgment)
+def _votes(name: str, given: Sequence[Given], pairs: int) -> Votes:
+    counts = np.zeros((pairs, len(ORDERS), len(LABELS)), dtype=np.int64)
+    missing = np.zeros((pairs, len(ORDERS)), dtype=np.int64)
+    for number, judgment in given:
+        if judgment.preferred is None:
+            missing[number, ORDERS[judgment.shown]] += 1
         else:
-            self._judges[judgment.annotator].append((number, judgment))
+            counts[number, ORDERS[judgment.shown], LABELS[judgment.preferred]] += 1
+    paid = [(judgment.price, 1) for _, judgment in given if judgment.price is not None]
+    return Votes(name=name, counts=counts, missing=missing, price=_mean_price(paid))
 
-    def judgments(self) -> Judgments:
-        """Return the counts of all added judgments."""
-        people = [(number, judgment) for (number, _), judgment in self._people.items()]
-        instructions: dict[str, int] = {}
-        numbers = [instructions.setdefault(key[0], len(instructions)) for key in self._pairs]
-        return Judgments(
-            instructions=np.array(numbers, dtype=np.int64),
-            tasks=tuple(next(iter(told)) if len(told) == 1 else None for told in self._tasks),
-            models=tuple((one.first.model, one.second.model) for one in self._first),
-            longer=self._signs(_longer),
-            lists=self._signs(_lists),
-            people=self._votes("people", people),
-            judges=tuple(self._votes(name, given) for name, given in sorted(self._judges.items())),
-            ballots=self._ballots(),
-        )
 
-    def _ballots(self) -> dict[str, list[tuple[int, int]]]:
-        found = defaultdict[str, list[tuple[int, int]]](list)
-        for (number, name), judgment in self._people.items():
-            if judgment.preferred is not None:
-                found[name].append((number, LABELS[judgment.preferred]))
-        return dict(found)
-
-    def _votes(self, name: str, given: Iterable[tuple[int, Judgment]]) -> Votes:
-        counts = np.zeros((len(self._pairs), len(ORDERS), len(LABELS)), dtype=np.int64)
-        missing = np.zeros((len(self._pairs), len(ORDERS)), dtype=np.int64)
-        paid = list[tuple[float, int]]()
-        for number, judgment in given:
-            if judgment.price is not None:
-                paid.append((judgment.price, 1))
-            if judgment.preferred is None:
-                missing[number, ORDERS[judgment.shown]] += 1
-            else:
-                counts[number, ORDERS[judgment.shown], LABELS[judgment.preferred]] += 1
-        return Votes(name=name, counts=counts, missing=missing, price=_mean_price(paid))
-
-    def _signs(self, sign: Callable[[str, str], int]) -> Numbers:
-        """Return the sign of each pair; 0 if a text is unknown."""
-        texts = [(one.first.text, one.second.text) for one in self._first]
-        return np.array(
-            [0 if a is None or b is None else sign(a, b) for a, b in texts], dtype=float
-        )
+def _signs(first: Sequence[Judgment], sign: Callable[[str, str], int]) -> Numbers:
+    """Return the sign of each pair; 0 if a text is unknown."""
+    texts = [(one.first.text, one.second.text) for one in first]
+    return np.array([0 if a is None or b is None else sign(a, b) for a, b in texts], dtype=float)
 
 
 def _longer(first: str, second: str) -> int:

@@ -3,18 +3,11 @@
 import os
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
-from ..lake.query.forms import Form
 from .common import AsJson, ByField, Human, Layout, Settings, exit_codes
-
-if TYPE_CHECKING:
-    from ...stores.keys import Json
-    from ..evaluation.reward_accuracy import Accuracy
-
-TABLE = ("task", "accuracy", "low", "high", "choices", "unscored")
 
 
 def reward_check(
@@ -30,17 +23,19 @@ def reward_check(
     as_json: AsJson = False,
 ) -> None:
     """Measure how a reward model agrees with people."""
-    import polars as pl
+    from rich.console import Console
 
     from ...configs.load import load_config
     from ...configs.schema import ConfigError
     from ...policies.engines.engine import EngineError
     from ...policies.workers.identity import check_folder
+    from ..data.sanitize import one_line
+    from ..evaluation.figure_tables import print_figures
+    from ..evaluation.judge_report import NAME, interval_text
     from ..evaluation.judgment_sources import JudgmentReading
     from ..evaluation.preference_sets import read_preferences
     from ..evaluation.reward_accuracy import accuracies, scores_of
     from ..lake.imports.import_formats import named_layout
-    from ..lake.query.row_output import write_frame
     from ..run.models import locate_model
     from ..run.terminal import say
     from .tables import print_json
@@ -58,18 +53,13 @@ def reward_check(
         if as_json:
             print_json({"tied": found.tied, "tasks": [asdict(row) for row in rows]})
             return
-        write_frame(pl.DataFrame([_row(row) for row in rows]), Form.AUTO, TABLE)
+        print_figures(
+            Console(),
+            [("task", [one_line(row.task, limit=NAME) for row in rows])],
+            [
+                ("accuracy %", [interval_text(row.accuracy) for row in rows]),
+                ("choices", [f"{row.choices:,}" for row in rows]),
+                ("unscored", [f"{row.unscored:,}" for row in rows]),
+            ],
+        )
         say(f"{len(found.choices)} choices of people; {found.tied} ties and split votes left out")
-
-
-def _row(found: "Accuracy") -> "dict[str, Json]":
-    accuracy = found.accuracy
-    return {
-        "task": found.task,
-        "accuracy": None if accuracy is None else accuracy.value,
-        "low": None if accuracy is None else accuracy.low,
-        "high": None if accuracy is None else accuracy.high,
-        "margin": found.margin,
-        "choices": found.choices,
-        "unscored": found.unscored,
-    }

@@ -151,10 +151,6 @@ class Lines:
         drawn = [series.draw(axes, number) for number, series in enumerate(self.series)]
         _name_parts(axes, drawn, [series.label for series in self.series])
 
-    def height(self, least: float) -> float:
-        """Return the panel's height in inches."""
-        return least + _legend_height(len(self.series))
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlottedValue:
@@ -189,10 +185,6 @@ class Intervals:
         axes.invert_yaxis()
         axes.grid(visible=False, axis="y")
 
-    def height(self, least: float) -> float:
-        """Return the panel's height in inches: enough for its rows."""
-        return max(least, 1.0 + ROW * len(self.estimates))
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Heights:
@@ -222,10 +214,6 @@ class Bars:
         axes.grid(visible=False, axis="x")
         _name_parts(axes, drawn, [part.label for part in self.parts])
 
-    def height(self, least: float) -> float:
-        """Return the panel's height in inches."""
-        return least + _legend_height(len(self.parts))
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Histogram:
@@ -245,10 +233,6 @@ class Histogram:
             drawn.append(axes.stairs(**shape, fill=True, alpha=0.25))
             axes.stairs(**shape, linewidth=1.2)
         _name_parts(axes, drawn, [part.label for part in self.parts])
-
-    def height(self, least: float) -> float:
-        """Return the panel's height in inches."""
-        return least + _legend_height(len(self.parts))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -277,10 +261,6 @@ class Matrix:
                 if value is not None:
                     axes.text(x, y, f"{value:.0f}", ha="center", va="center", fontsize=7)
 
-    def height(self, least: float) -> float:
-        """Return the panel's height in inches: enough for its rows, and the names below."""
-        return max(least, 2.3 + ROW * len(self.names))
-
 
 Panel = Lines | Intervals | Bars | Histogram | Matrix
 
@@ -293,6 +273,20 @@ def label_of(text: str, limit: int = LABEL) -> str:
 
 def _colours(parts: Sequence[Heights]) -> list[str]:
     return [COLOURS[number % len(COLOURS)] for number in range(len(parts))]
+
+
+def _height(panel: Panel) -> float:
+    """Return a panel's height in inches: enough for its rows, and for a legend below it."""
+    least = PANEL[1]
+    match panel:
+        case Intervals():
+            return max(least, 1.0 + ROW * len(panel.estimates))
+        case Matrix():
+            return max(least, 2.3 + ROW * len(panel.names))
+        case Lines():
+            return least + _legend_height(len(panel.series))
+        case Bars() | Histogram():
+            return least + _legend_height(len(panel.parts))
 
 
 def _legend_height(parts: int) -> float:
@@ -370,7 +364,7 @@ def _draw(panels: Sequence[Panel], suffix: str, style: Any) -> bytes:
         mpl.rcParams.update({**STYLE, **style})
         columns = min(len(panels), PANELS_IN_A_ROW)
         rows = [panels[start : start + columns] for start in range(0, len(panels), columns)]
-        heights = [max(panel.height(PANEL[1]) for panel in row) for row in rows]
+        heights = [max(map(_height, row)) for row in rows]
         figure = Figure(figsize=(PANEL[0] * columns, sum(heights)), layout="constrained")
         grid = figure.add_gridspec(len(rows), columns, height_ratios=heights)
         for number, panel in enumerate(panels):

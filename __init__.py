@@ -363,7 +363,6 @@ def judge_check(
     second: str | None = None,
     model: str | None = None,
     kappas: bool = False,
-    panel: int = 4,
     plot: "Place | None" = None,
     force: bool = False,
     lake: "Place | None" = None,
@@ -377,7 +376,6 @@ def judge_check(
     """
     from pathlib import Path
 
-    from .loop.evaluation.judge_check import Settings
     from .loop.evaluation.judge_report import document, judge_report, plot_report
     from .loop.evaluation.judgment_sources import JudgmentReading
     from .loop.evaluation.plots import check_plot
@@ -390,7 +388,8 @@ def judge_check(
         list(map(str, sources)),
         lake_at(lake),
         JudgmentReading(human=human, by=by, layout=named_layout(format)),
-        Settings(panel=panel, second=second, model=model),
+        second=second,
+        model=model,
         kappas=kappas,
     )
     if plot is not None:

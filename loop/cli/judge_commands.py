@@ -39,9 +39,6 @@ def judge_check(
     kappas: Annotated[
         bool, typer.Option("--kappas", help="Also show Cohen's kappa for each pair of annotators.")
     ] = False,
-    panel: Annotated[
-        int, typer.Option(min=2, help="Largest number of verdicts that form a majority.")
-    ] = 4,
     plot: Annotated[
         Path | None,
         typer.Option("--plot", help="Also draw a plot into this .svg, .png or .pdf file."),
@@ -54,7 +51,6 @@ def judge_check(
 
     Also their bias, variance, preferences and consistency.
     """
-    from ..evaluation.judge_check import Settings
     from ..evaluation.judge_report import document, judge_report, plot_report, print_report
     from ..evaluation.judgment_sources import JudgmentReading
     from ..evaluation.plots import check_plot
@@ -68,7 +64,8 @@ def judge_check(
             sources or [chosen_run(lake, None, tell=True)],
             lake,
             JudgmentReading(human=human or (), by=by, layout=named_layout(form)),
-            Settings(panel=panel, second=second, model=model),
+            second=second,
+            model=model,
             kappas=kappas,
         )
         if plot is not None:

@@ -56,20 +56,10 @@ MEASURES: Mapping[str, str] = {
     "repeats": "repeats",
 }
 """The measures of an annotator, with their headings."""
+PANEL = 4
+"""The most verdicts of a majority; one less if a verdict is held out."""
 KAPPAS = frozenset({"cohen", "fleiss", "second_cohen"})
 AS_GIVEN, SWAPPED = ORDERS["as_given"], ORDERS["swapped"]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Settings:
-    """Settings of a comparison of judges."""
-
-    panel: int = 4
-    """The most verdicts of a majority; one less if a verdict is held out."""
-    second: str | None = None
-    """A second judge to compare with."""
-    model: str | None = None
-    """A model whose wins are counted."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -105,16 +95,19 @@ class Checked:
         return right / whole, (right + self.lost) / whole
 
 
-def check(judgments: Judgments, settings: Settings) -> list[Checked]:
+def check(
+    judgments: Judgments, *, second: str | None = None, model: str | None = None
+) -> list[Checked]:
     """Measure people, each judge, and, of several judges, their pool; on all pairs, then by task.
+
+    `second` is another judge to compare with, `model` one whose wins are counted.
 
     Raises:
         InputError: if the second judge or the model is unknown.
     """
-    second = _second(judgments, settings.second)
-    sign = _sign(judgments, settings.model)
+    other, sign = _second(judgments, second), _sign(judgments, model)
     measured = [
-        (votes, kind, _measures(votes, kind, judgments, settings.panel, second, sign))
+        (votes, kind, _measures(votes, kind, judgments, other, sign))
         for votes, kind in _annotators(judgments)
     ]
     by_people = judgments.people.counts.any(axis=(1, 2))
@@ -160,13 +153,12 @@ def _measures(
     votes: Votes,
     kind: str,
     judgments: Judgments,
-    panel: int,
     second: Votes | None,
     sign: Numbers | None,
 ) -> dict[str, OfSums]:
     """Return an annotator's measures, by name."""
     labels, people = votes.labels, judgments.people.labels
-    own = statistics.held_out_agreement(labels, panel)
+    own = statistics.held_out_agreement(labels, PANEL)
     found = {
         "fleiss": fleiss(labels),
         "variance": statistics.error(own),
@@ -176,7 +168,7 @@ def _measures(
     if kind == PEOPLE:
         found |= {"held_out": own, "person": statistics.held_out_agreement(labels, 2)}
     else:
-        found |= _against_people(labels, people, panel)
+        found |= _against_people(labels, people)
     if kind == JUDGE:
         found |= _consistency(votes)
     if second is not None and votes is not second:
@@ -186,14 +178,14 @@ def _measures(
     return found if sign is None else found | _wins(labels, people, sign)
 
 
-def _against_people(labels: Counts, people: Counts, panel: int) -> dict[str, OfSums]:
-    majority, decided = (statistics.majority(of, panel) for of in (people, people[:, :TIE]))
-    same = statistics.majorities_agreement(labels, people, panel)
+def _against_people(labels: Counts, people: Counts) -> dict[str, OfSums]:
+    majority, decided = (statistics.majority(of, PANEL) for of in (people, people[:, :TIE]))
+    same = statistics.majorities_agreement(labels, people, PANEL)
     return {
         "agreement": statistics.match_rate(labels, majority),
         "cohen": cohen(labels, majority),
         "decided": statistics.match_rate(labels[:, :TIE], decided),
-        "held_out": statistics.match_rate(labels, statistics.in_place_standard(people, panel)),
+        "held_out": statistics.match_rate(labels, statistics.in_place_standard(people, PANEL)),
         "person": statistics.match_rate(labels, statistics.shares_of(people)),
         "bias": statistics.error(same),
     }

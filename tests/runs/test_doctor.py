@@ -8,7 +8,7 @@ from typer.testing import CliRunner
 from lpfloop.configs.load import load_config
 from lpfloop.loop.cli.app import app
 from lpfloop.loop.daemon import doctor
-from lpfloop.loop.daemon.diagnosis import Diagnosis, Finding
+from lpfloop.loop.daemon.doctor import Diagnosis, Finding
 from lpfloop.policies import devices
 
 SCRIPTED = ("policy.engine.kind=scripted", "critic.engine.kind=scripted", "reward.model=none")

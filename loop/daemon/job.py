@@ -6,7 +6,7 @@ job that would change it is refused, field by field.
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from ...configs.load import resolve_config, semantic
@@ -67,7 +67,7 @@ def open_journal(
     Raises:
         ConfigError: if the run was started with another configuration, or cannot be forked.
     """
-    stored, known = canonical_json(fingerprint), canonical_json(seen.as_json())
+    stored, known = canonical_json(fingerprint), canonical_json(asdict(seen))
     snapshot = canonical_json(resolve_config(job.config))
     require_forkable(folder, job)
     if not (folder / JOURNAL).exists():

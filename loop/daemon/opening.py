@@ -1,11 +1,12 @@
 """Opening a run to write to it: its inputs are checked, and its parts are put together."""
 
-import json
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+
+from pydantic import TypeAdapter
 
 from ...configs.own_function import OwnFunction, names_function
 from ...configs.schema import ConfigError, RunConfig
@@ -107,7 +108,7 @@ def seen_in(job: Job, prompts: Sequence[Prompt]) -> Observed:
     if (folder / JOURNAL).exists():
         with closing(Reader(folder)) as reader:
             stored = reader.meta(SEEN)
-        seen = NOTHING_SEEN if stored is None else Observed.of(json.loads(stored))
+        seen = NOTHING_SEEN if stored is None else TypeAdapter(Observed).validate_json(stored)
         if stored is not None and seen.iterations >= job.config.iterations:
             return seen
     return rehearse_job(job, prompts).seen

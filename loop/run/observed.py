@@ -1,11 +1,9 @@
 """A summary of a recipe's rehearsal: its roles, its trainings and its prompts."""
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
-from typing import Any
+from dataclasses import dataclass, field
 
 from ...policies.trainers.job import Method
-from ...stores.keys import Json
 from ..data.splits import PARTS
 
 
@@ -24,22 +22,6 @@ class Observed:
     trainings: tuple[Method, ...] = ()
     trains: bool = False
     parts: tuple[str, ...] = PARTS
-
-    def as_json(self) -> dict[str, Json]:
-        """Return it as a JSON object."""
-        return asdict(self)
-
-    @classmethod
-    def of(cls, found: Mapping[str, Any]) -> "Observed":
-        """Return the value that `as_json` converted."""
-        return cls(
-            iterations=found["iterations"],
-            asked={role: tuple(verbs) for role, verbs in found["asked"].items()},
-            verbs=tuple(found["verbs"]),
-            trainings=tuple(found["trainings"]),
-            trains=found["trains"],
-            parts=tuple(found["parts"]),
-        )
 
 
 NOTHING_SEEN = Observed()

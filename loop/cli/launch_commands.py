@@ -60,19 +60,14 @@ def launch(
 
 
 def _batch_file(name: str, lake: Path, words: list[str], allocation: "Allocation") -> str:
-    from ..daemon.slurm import LaunchedRun, batch_file, placed_in_ray, sampling_nodes, unseen
-    from ..run.terminal import say
+    from ..daemon.slurm import batch_file, placed_in_ray, sampling_nodes
 
     sampling = 0
     if allocation.nodes > 1:
         config = _read_config(words)
         sampling = sampling_nodes(config, allocation.nodes)
         words = [*words, *(placed_in_ray(config) if sampling else ())]
-        warning = unseen(lake)
-        if warning is not None:
-            say(warning)
-    run = LaunchedRun(name=name, lake=lake, options=tuple(words))
-    return batch_file(run, allocation, sampling=sampling, resumable=Exit.STOPPED)
+    return batch_file(name, lake, words, allocation, sampling=sampling, resumable=Exit.STOPPED)
 
 
 def _read_config(words: Sequence[str]) -> "RunConfig":

@@ -14,7 +14,6 @@ import sysconfig
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
 
 from ...configs.schema import ConfigError, RunConfig
 from ...stores.address import bucket_of
@@ -25,7 +24,6 @@ from ..run.models import CRITIC, is_endpoint
 
 GRACE_S = 120
 """Seconds between SIGTERM and the end: the loop drains, commits and exits as resumable."""
-OWN_DISKS = ("/tmp", "/var/tmp", "/dev/shm")  # noqa: S108 -- compared with
 WORD = re.compile(r"[A-Za-z0-9_.,:+-]{1,64}")
 """A text that sbatch reads as one word."""
 
@@ -97,80 +95,70 @@ class Allocation:
     time: str = "24:00:00"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LaunchedRun:
-    """A run as Slurm starts it: `options` are options of `lpfloop run`.
-
-    The nodes see the `lake` at the same place as this machine.
-    """
-
-    name: str
-    lake: Path
-    options: tuple[str, ...]
-
-    @property
-    def journal(self) -> Path:
-        """The file that exists once the run has started."""
-        return run_folder(self.lake.absolute(), self.name) / JOURNAL
-
-    def start(self, program: Sequence[str]) -> str:
-        """Return the shell command that begins the run."""
-        return shlex.join([*program, "run", "--run", self.name, *self._lake(), *self.options])
-
-    def go_on(self, program: Sequence[str], command: Literal["resume", "stop"]) -> str:
-        """Return the shell command that continues the run, or stops it cleanly."""
-        return shlex.join([*program, command, self.name, *self._lake()])
-
-    def _lake(self) -> list[str]:
-        lake = self.lake.absolute()
-        return ["--lake", bucket_of(lake) or str(lake)]
-
-
-def batch_file(run: LaunchedRun, allocation: Allocation, *, sampling: int, resumable: int) -> str:
+def batch_file(
+    name: str,
+    lake: Path,
+    options: Sequence[str],
+    allocation: Allocation,
+    *,
+    sampling: int,
+    resumable: int,
+) -> str:
     """Return an sbatch file that runs the loop until it is finished; its log is in the lake.
 
-    Models are sampled in Ray on the last `sampling` nodes; 0: without Ray. `resumable` is the exit
-    code of a loop that stopped cleanly before its end.
+    `options` are options of `lpfloop run`. The nodes see the lake at the same place as this
+    machine. Models are sampled in Ray on the last `sampling` nodes; 0: without Ray. `resumable` is
+    the exit code of a loop that stopped cleanly before its end.
 
     Raises:
         ConfigError: if a value is not allowed in the file's header.
     """
-    program = (sys.executable, "-P", "-m", "lpfloop")
+    lake = lake.absolute()
+    place = ("--lake", bucket_of(lake) or str(lake))
+
+    def command(*words: str) -> str:
+        return shlex.join([sys.executable, "-P", "-m", "lpfloop", *words])
+
     step = (CLUSTER if sampling else ALONE).format(
         nodes=allocation.nodes,
         training=allocation.nodes - sampling,
         cpus=allocation.cpus,
         gpus=allocation.gpus,
     )
+    header = _header(name, str(lake), allocation, exclusive=sampling > 0)
     return TEMPLATE.format(
-        header="\n".join(f"#SBATCH {line}" for line in _header(run, allocation, sampling)),
+        header="\n".join(f"#SBATCH {line}" for line in header),
         path=shlex.quote(sysconfig.get_path("scripts")),
-        journal=shlex.quote(str(run.journal)),
-        resume=run.go_on(program, "resume"),
-        start=run.start(program),
+        journal=shlex.quote(str(run_folder(lake, name) / JOURNAL)),
+        resume=command("resume", name, *place),
+        start=command("run", "--run", name, *place, *options),
         step=step,
-        stop=run.go_on(program, "stop"),
+        stop=command("stop", name, *place),
         resumable=resumable,
     )
 
 
-def _header(run: LaunchedRun, allocation: Allocation, sampling: int) -> list[str]:
+def _header(name: str, lake: str, allocation: Allocation, *, exclusive: bool) -> list[str]:
     """Return the options for sbatch.
 
     With more than one node the job survives the loss of one. `ray symmetric-run` refuses a node on
-    which another Ray runs, and stops all Ray there, so its nodes are exclusive.
+    which another Ray runs, and stops all Ray there, so its nodes are `exclusive`.
     """
     for option in ("partition", "account", "mem", "time"):
         value = getattr(allocation, option)
         if value is not None and not WORD.fullmatch(value):
             raise ConfigError(f"--{option} {value!r}: not a value that Slurm accepts")
-    folder = str(run.lake.absolute())
-    if '"' in folder or not folder.isprintable():
-        raise ConfigError(f"--lake {folder!r}: not allowed in the header of a batch file")
+    if '"' in lake or not lake.isprintable():
+        raise ConfigError(f"--lake {lake!r}: not allowed in the header of a batch file")
     # sbatch reads this line, not the shell; `%` begins its patterns.
-    log = f'"{folder}"'.replace("%", "%%")
+    log = f'"{lake}"'.replace("%", "%%")
+    asked = {
+        "gpus-per-node": allocation.gpus,
+        "partition": allocation.partition,
+        "account": allocation.account,
+    }
     return [
-        f"--job-name=lpfloop-{run.name}",
+        f"--job-name=lpfloop-{name}",
         f"--output={log}/slurm-%j.log",
         "--open-mode=append",
         f"--nodes={allocation.nodes}",
@@ -181,10 +169,8 @@ def _header(run: LaunchedRun, allocation: Allocation, sampling: int) -> list[str
         f"--signal=B:TERM@{GRACE_S}",
         "--requeue",
         *(["--no-kill"] if allocation.nodes > 1 else []),
-        *(["--exclusive"] if sampling else []),
-        *([f"--gpus-per-node={allocation.gpus}"] if allocation.gpus else []),
-        *([f"--partition={allocation.partition}"] if allocation.partition else []),
-        *([f"--account={allocation.account}"] if allocation.account else []),
+        *(["--exclusive"] if exclusive else []),
+        *(f"--{option}={value}" for option, value in asked.items() if value),
     ]
 
 
@@ -232,16 +218,6 @@ def placed_in_ray(config: RunConfig) -> list[str]:
     """Return the options that put policy and critic in a Ray cluster, unless a place is set."""
     roles = [] if _is_placed(config) else _local_roles(config)
     return [f"--set={role.name}.engine.place=ray" for role in roles]
-
-
-def unseen(lake: Path) -> str | None:
-    """Return a warning about a lake that other machines will hardly see, or None."""
-    if not any(lake.absolute().is_relative_to(disk) for disk in OWN_DISKS):
-        return None
-    return (
-        f"--lake {lake.absolute()}: each machine has its own folder at this path. Choose one that "
-        "all nodes share: they read its journal and the trained weights"
-    )
 
 
 def _local_roles(config: RunConfig) -> list[NeededRole]:

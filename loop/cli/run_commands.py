@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from ...stores.address import DEFAULT_LAKE, in_lake
-from ..daemon.run_request import TINY, RunOptions, report_missing_models
+from ..daemon.run_request import TINY, RunOptions
 from .common import (
     AnyRun,
     AsJson,
@@ -214,11 +214,10 @@ def run(
             _detach(["run", *_as_options(given), *words], name, lake)
             return
         job = Job(config=loaded, lake=lake, name=name, fork=fork)
-        with report_missing_models(loaded):
-            if dry_run:
-                print_plan(job, as_json=as_json)
-            else:
-                work_on(job, stop_signal(loaded), announce)
+        if dry_run:
+            print_plan(job, as_json=as_json)
+        else:
+            work_on(job, stop_signal(loaded), announce)
 
 
 def _refuse_dropped(*, dry_run: bool, detach: bool, alone: bool, seeds: int) -> None:

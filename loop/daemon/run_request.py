@@ -1,8 +1,8 @@
 """The options of a run, from the command line or Python, from which its configuration is made."""
 
 import os
-from collections.abc import Generator, Sequence
-from contextlib import closing, contextmanager
+from collections.abc import Sequence
+from contextlib import closing
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -130,38 +130,6 @@ def critic_overrides(critic: str | None) -> "list[Override]":
         Override(source="--critic", path=f"critic.{name}", value=value)
         for name, value in values.items()
     ]
-
-
-@contextmanager
-def report_missing_models(config: "RunConfig") -> Generator[None]:
-    """Report an unusable input file together with models that are not there."""
-    from ..data.text_lines import InputError
-
-    try:
-        yield
-    except InputError as error:
-        also = _missing_models(config)
-        if not also:
-            raise
-        raise InputError("; ".join([str(error), *also])) from error
-
-
-def _missing_models(config: "RunConfig") -> list[str]:
-    """Return a sentence for each of the policy and the critic whose folder holds no model."""
-    from ...configs.own_function import names_function
-    from ...policies.engines.engine import EngineError
-    from ...policies.workers.identity import check_folder, is_url
-    from ..run.served import locate_model
-
-    found = list[str]()
-    for option, model in (("--policy", config.policy.model), ("--critic", config.critic.model)):
-        try:
-            place = locate_model(model)
-            if not is_url(place) and not names_function(place):
-                check_folder(Path(place))
-        except EngineError as error:
-            found.append(f"{option} {model}: {error}")
-    return found
 
 
 def model_folder(lake: Path, role: str, place: str | None) -> str | None:

@@ -98,13 +98,6 @@ def test_bad_prompts_are_refused(tmp_path):
         assert not (tmp_path / "lake").exists()
 
 
-def test_bad_inputs_are_reported_together(tmp_path):
-    inputs = ("--prompts", "/nowhere/prompts.jsonl", "--policy", "/nowhere/model")
-    told = invoke("run", *inputs, "--critic", "tiny", "--lake", tmp_path / "lake")
-    for place in inputs[1::2]:
-        refused(told, "LPF-102", place)
-
-
 TOYS = ["--prompts", "tiny", "--critic", "tiny"]
 BAD_OPTIONS = {
     "variant": (["--variant", "rlfr"], "LPF-101", "rlrf"),

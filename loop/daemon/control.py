@@ -10,7 +10,7 @@ import selectors
 import signal
 import socket
 import threading
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Generator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -31,11 +31,11 @@ from ...configs.schema import ConfigError, RunConfig, Section
 from ...configs.secrecy import redact
 from ...policies.engines.engine import EngineError
 from ...stores.address import run_argument
-from ...stores.journal import FencedError, Journal
+from ...stores.journal import FencedError
 from ...stores.journal_reader import JournalError
 from ...stores.keys import Json, canonical_json
+from ..run.run import Run
 from ..run.run_events import START
-from ..run.stop import StopSignal
 from .machine_check import require_replicas
 
 SOCKET = "control.sock"
@@ -115,32 +115,20 @@ class CommandRefusedError(ControlError):
     code = "LPF-222"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Operator:
-    """The socket's access to a run.
+class ControlServer:
+    """Serves a run's socket while the process that holds the run's lock is in the block.
 
-    `config` gives the present configuration; `configure` makes another one effective at the next
-    unit. They are called from the server's thread.
+    Its thread changes the run's configuration, which is effective from the next unit on.
     """
 
-    stop: StopSignal
-    journal: Journal
-    config: Callable[[], RunConfig]
-    configure: Callable[[RunConfig], None]
-
-
-class ControlServer:
-    """Serves a run's socket while the process that holds the run's lock is in the block."""
-
-    def __init__(self, folder: Path, operator: Operator) -> None:
-        self._folder = folder
-        self._operator = operator
+    def __init__(self, run: Run) -> None:
+        self._run, self._stop = run, run.stop
+        self._folder, self._journal = run.store.folder, run.store.journal
         self._thread = threading.Thread(target=self._serve, name="control", daemon=True)
 
     def __enter__(self) -> Self:
         """Record who works on the run, take up its pause, and listen."""
-        operator = self._operator
-        operator.stop.shutdown_timeout_s = operator.config().shutdown_timeout_s
+        self._stop.shutdown_timeout_s = self._run.config.shutdown_timeout_s
         self._record_start()
         self._restore_pause()
         self._wake, self._woken = socket.socketpair()
@@ -165,10 +153,10 @@ class ControlServer:
             "started": datetime.now(UTC).isoformat(timespec="seconds"),
             "since_boot": since_boot(process),
         }
-        self._operator.journal.record(START, who)
+        self._journal.record(START, who)
 
     def _restore_pause(self) -> None:
-        journal, stop = self._operator.journal, self._operator.stop
+        journal, stop = self._journal, self._stop
         if journal.meta(PAUSED) != "1":
             return
         if stop.lift_pause:
@@ -212,11 +200,11 @@ class ControlServer:
             connection.sendall(_ANSWER.dump_json(answer) + b"\n")
         if command is not None and command.op == "stop":
             if command.now:
-                self._operator.stop.at_once(signal.SIGTERM)
-            self._operator.stop.request()
+                self._stop.at_once(signal.SIGTERM)
+            self._stop.request()
 
     def _obey(self, command: Command) -> None:
-        journal, stop = self._operator.journal, self._operator.stop
+        journal, stop = self._journal, self._stop
         match command.op:
             case "look":
                 return
@@ -232,22 +220,21 @@ class ControlServer:
 
     def _set(self, command: Command) -> None:
         """Make a setting effective, then keep it in the journal; undo it if either fails."""
-        operator = self._operator
-        before = operator.config()
+        run, before = self._run, self._run.config
         config = with_live(before, command.path, command.value)
         value = resolved_at(config, command.path)
         try:
-            operator.configure(config)
+            run.configure(config)
             kept = {"op": command.op, "path": command.path, "value": value}
-            operator.journal.record(CONTROL, kept)
-            operator.journal.set_meta([("config", canonical_json(resolve_config(config)))])
+            self._journal.record(CONTROL, kept)
+            self._journal.set_meta([("config", canonical_json(resolve_config(config)))])
         except REFUSALS:
-            operator.configure(before)
+            run.configure(before)
             raise
-        operator.stop.shutdown_timeout_s = config.shutdown_timeout_s
+        self._stop.shutdown_timeout_s = config.shutdown_timeout_s
 
     def _state(self) -> State:
-        stop, config = self._operator.stop, self._operator.config()
+        stop, config = self._stop, self._run.config
         return State(
             pid=os.getpid(),
             paused=stop.paused,

@@ -47,7 +47,7 @@ from ..stages.people_labels import labels_fingerprint, labels_of
 from ..stages.retry_unscored import to_retry
 from ..stages.supervised_set import supervised_fingerprint
 from .call_costs import costs_in
-from .control import ControlServer, Operator
+from .control import ControlServer
 from .eval_sets import deciding
 from .job import SEEN, Job, fingerprint_of, open_journal
 from .machine_check import require_fit, require_layers, require_places
@@ -248,13 +248,7 @@ def open_job(
                 retry={(s.iteration, s.stage) for s in retried},
                 fork=fork,
             )
-            operator = Operator(
-                stop=stop,
-                journal=store.journal,
-                config=lambda: run.config,
-                configure=run.configure,
-            )
-            with ControlServer(folder, operator), closing(run.warm), run.flow:
+            with ControlServer(run), closing(run.warm), run.flow:
                 on_open(folder)
                 yield run
     finally:

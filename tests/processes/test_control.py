@@ -5,6 +5,7 @@ import socket
 import stat
 import subprocess
 from contextlib import contextmanager
+from types import SimpleNamespace
 
 import pytest
 
@@ -15,7 +16,6 @@ from lpfloop.loop.daemon.control import (
     ControlError,
     ControlServer,
     NoDaemonError,
-    Operator,
     alive,
     ask,
 )
@@ -51,10 +51,9 @@ class Loop:
 
     @contextmanager
     def served(self):
-        config = {"config": lambda: self.config, "configure": self.configure}
-        operator = Operator(stop=self.stop, journal=self.journal, **config)
+        self.store = SimpleNamespace(folder=self.folder, journal=self.journal)
         try:
-            with ControlServer(self.folder, operator):
+            with ControlServer(self):
                 yield self
         finally:
             self.journal.close()

@@ -30,8 +30,8 @@ def adopt(
     from ..daemon.resuming import adoption
     from ..run.terminal import say
 
-    found = adoption(lake, name, force=force)
-    for line in found.told:
+    run, told = adoption(lake, name, force=force)
+    for line in told:
         say(line)
-    say(f"`lpfloop resume {found.run}{in_lake(lake)}` continues it")
-    typer.echo(found.run)
+    say(f"`lpfloop resume {run}{in_lake(lake)}` continues it")
+    typer.echo(run)

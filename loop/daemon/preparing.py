@@ -11,9 +11,8 @@ from pathlib import Path
 from ...configs.describe import every_field
 from ...configs.load import ConfigSource, Override, load_config, parse_set
 from ...configs.schema import ConfigError
-from ..evaluation.overoptimization_checks import AlarmStopError
 from ..recipes import variant_of
-from ..run.outcomes import Regressed
+from ..run.outcomes import AlarmStopError, Regressed
 from .job import Job
 from .planning import dry_plan
 from .suite import made_model

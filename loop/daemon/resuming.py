@@ -47,15 +47,6 @@ class Resumption:
     daemon: int | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Adoption:
-    """A run that belongs to this machine now; `told` are lines on its journal and its future."""
-
-    run: str
-    folder: Path
-    told: tuple[str, ...]
-
-
 def raised_limits(values: Mapping[str, object]) -> list[Override]:
     """Return the limits of `RAISED` that are given, as overrides."""
     return [
@@ -152,16 +143,15 @@ def outlook(reader: RunReader, config: RunConfig) -> Iterator[str]:
         yield f"all {config.iterations} iterations were begun; will make what is missing"
 
 
-def adoption(lake: Path, name: str | None, *, force: bool = False) -> Adoption:
-    """Adopt a run of a bucket; see `stores.adoption`.
+def adoption(lake: Path, name: str | None, *, force: bool = False) -> tuple[str, Sequence[str]]:
+    """Adopt a run of a bucket; return its name, and lines on its journal and its future.
 
     Raises:
-        AdoptionError, AdoptedError, BucketError: as `adopt`.
+        AdoptionError, AdoptedError, BucketError: as `stores.adoption.adopt`.
     """
     adopted = adopt(lake, name, force=force)
     with closing(RunReader(adopted.folder)) as reader:
-        told = (*_found_lines(adopted), *_future(reader))
-    return Adoption(run=adopted.folder.name, folder=adopted.folder, told=told)
+        return adopted.folder.name, (*_found_lines(adopted), *_future(reader))
 
 
 def _found_lines(adopted: AdoptedRun) -> Iterator[str]:

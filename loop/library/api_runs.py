@@ -125,4 +125,5 @@ def adopt(lake: Place, run: str | None, *, force: bool) -> ReadOnlyRun:
         AdoptionError, AdoptedError, BucketError: as `adoption`.
     """
     root = lake_at(lake)
-    return opened_in(root, adoption(root, run, force=force).run)
+    name, _ = adoption(root, run, force=force)
+    return opened_in(root, name)

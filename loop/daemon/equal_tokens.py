@@ -35,7 +35,7 @@ from ..lake.query.runs import open_run
 from ..recipes import RECIPES
 from ..recipes.trial_settings import Trial
 from ..run.models import is_rewarded
-from .control import resolved_at
+from .control import resolved_at, resolved_values
 from .equal_sizes import (
     RunSize,
     compared_size,
@@ -138,8 +138,8 @@ class EqualComparison:
     def _alike(self, recipe: str) -> Mapping[str, object]:
         """Return the settings that all methods share; with annotators, win-rates over M_0."""
         first = self._config(recipe, self.suite.seeds[0])
-        known = [f.path for f in settable() if f.path.startswith(ALIKE) and not f.secret]
-        shared = {path: resolved_at(first, path) for path in known if path not in OF_A_METHOD}
+        known = [f for f in settable() if f.path.startswith(ALIKE) and not f.secret]
+        shared = resolved_values(first, [f for f in known if f.path not in OF_A_METHOD])
         named = all(first.annotation.model_of(role).model for role in get_args(Role))
         if named and first.assessment.reference is None:
             shared["assessment.reference"] = INITIAL

@@ -22,7 +22,7 @@ from ..lake.query.model_names import checkpoints
 from ..lake.query.runs import open_run
 from ..recipes import RECIPES, variant_of
 from ..run.outcomes import AlarmStopError, NothingToTrainOn, Regressed
-from .control import resolved_at
+from .control import resolved_values
 from .job import Job
 
 SUPERVISED, REWARD = MAKERS = "sft", "reward-model"
@@ -131,8 +131,8 @@ def _jobs(suite: Suite, seed: int) -> Iterator[Job]:
         begun = (run_folder(suite.lake, name) / JOURNAL).exists()
         yield Job(config=config, lake=suite.lake, name=name, fork=None if begun else first)
         if not shared:
-            paths = [f.path for f in settable() if f.path.startswith(SHARED) and not f.secret]
-            shared = {path: resolved_at(config, path) for path in paths}
+            known = [f for f in settable() if f.path.startswith(SHARED) and not f.secret]
+            shared |= resolved_values(config, known)
         if recipe == SUPERVISED:
             shared["policy.model"] = made_model(suite.lake, name, CHECKPOINTS)
             continue

@@ -10,7 +10,6 @@ from typer.testing import CliRunner
 from lpfloop.configs.load import load_config
 from lpfloop.configs.schema import ConfigError
 from lpfloop.loop.cli.app import app
-from lpfloop.loop.daemon import control
 from lpfloop.loop.daemon.equal_sizes import ITERATIONS
 from lpfloop.loop.daemon.equal_tokens import EqualComparison
 from lpfloop.loop.daemon.suite import Suite
@@ -21,16 +20,9 @@ from lpfloop.loop.run.stop import Stopped
 
 @pytest.fixture(scope="module", autouse=True)
 def remembered():
-    """Cache the slowest steps: each resolved configuration, and the tiny world's prompts."""
-    resolve, made, known = control.resolve_config, cache(prompts.tiny_prompts), {}
-
-    def resolved(config):
-        if id(config) not in known:
-            known[id(config)] = config, resolve(config)
-        return known[id(config)][1]
-
+    """Cache the slowest step: the tiny world's prompts."""
+    made = cache(prompts.tiny_prompts)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(control, "resolve_config", resolved)
         patch.setattr(prompts, "tiny_prompts", lambda: list(made()))
         yield
 

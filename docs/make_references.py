@@ -19,8 +19,10 @@ from typer.core import TyperCommand, TyperGroup, TyperOption
 from typer.main import get_command
 
 import lpfloop
+from lpfloop import parts
 from lpfloop.configs.describe import ConfigField, every_field, roles
 from lpfloop.configs.engines import MODELS
+from lpfloop.configs.section import cosmetic, semantic
 from lpfloop.configs.show import flow
 from lpfloop.critics.check_remarks import ASKED
 from lpfloop.critics.ifeval.families import FAMILIES
@@ -152,7 +154,7 @@ def _placeholder(parameter: Any) -> str:
 
 
 def python() -> str:
-    """Return the public functions with their docstrings, and the methods of a run."""
+    """Return the public functions with their docstrings, a run's methods and a recipe's verbs."""
     names = [name for name in lpfloop.__all__ if not name.startswith("_")]
     functions = [_function(name, getattr(lpfloop, name)) for name in names]
     methods = [
@@ -163,7 +165,20 @@ def python() -> str:
         if callable(value) or isinstance(value, property)
     ]
     head = ["## Methods of a run", "", "| method | description |", "| --- | --- |"]
-    return "\n".join(["## Functions", "", *functions, *head, *methods])
+    return "\n".join(["## Functions", "", *functions, *head, *methods, "", *_verbs()])
+
+
+def _verbs() -> list[str]:
+    """Return the functions of `lpfloop.parts`, which recipes call."""
+    found = {name: getattr(parts, name) for name in parts.__all__}
+    verbs = [
+        f"| `{_call(name, value)}` | {_cell(_summary(value))} |"
+        for name, value in found.items()
+        if inspect.isfunction(value) and value not in (cosmetic, semantic)
+    ]
+    named = "Import them from `lpfloop.parts`; `help(lpfloop.parts.pair)` has the arguments."
+    head = ["## Verbs of a recipe", "", named, "", "| verb | description |", "| --- | --- |"]
+    return [*head, *verbs]
 
 
 def recipes() -> str:

@@ -2,7 +2,7 @@
 
 Run it: `python examples/own_recipe.py`. It draws answers, rates them with the shipped verifier,
 pairs each prompt's right answers with wrong ones, and trains the tiny policy on the pairs.
-docs/customise.md lists the verbs.
+docs/python.md lists the verbs.
 """
 
 import lpfloop

@@ -85,6 +85,8 @@ def _unknown_key(path: Path, settings: frozenset[str]) -> str:
         hint = f"did you mean {' or '.join(repr(name) for name in meant[:SUGGESTED])}?{more}"
     else:
         hint = f"the keys here are {', '.join(beside)}"
+    if section == ["recipe"]:
+        hint = f"{hint}; this recipe has {', '.join(sorted(settings - {'name'}))}"
     return f"unknown key {'.'.join(path)!r}; {hint}"
 
 

@@ -66,9 +66,9 @@ def require_own_files(reader: Reader) -> None:
             copy = reader.folder / OWN / _copy(place, sha256)
             what = "is not there" if now is None else "has changed since"
             raise ConfigError(
-                f"{field}: run {reader.folder.name} began with another {where}, which {what}: put "
-                f"its copy back, {copy}, or start another run: --run NAME --reuse-from "
-                f"{reader.folder.name} re-uses every unit that does not depend on it"
+                f"{field}: run {reader.folder.name} began with another {where}, which {what}: "
+                f"restore the run's copy, {copy}, or start a new run with --run NEW --reuse-from "
+                f"{reader.folder.name}, which reuses every unit that does not depend on it"
             )
 
 

@@ -48,7 +48,9 @@ def hub_model(text: str) -> HubName | None:
 
 
 def folder_of(text: str) -> str:
-    """Return the folder of a model that the hub's cache has, else the text as it is."""
+    """Return the folder of a model that the hub's cache has, else the text, with `~` expanded."""
+    if text.startswith("~"):
+        return str(Path(text).expanduser())
     name = hub_model(text)
     folder = None if name is None else snapshot(name)
     return text if folder is None else str(folder)

@@ -157,7 +157,7 @@ def told_of(candidates: Sequence[Candidate]) -> str:
     broken = sum(not c.usable for c in candidates)
     asked = len({c.prompt_id for c in candidates})
     same = asked > 1 and len({c.text for c in candidates}) == 1
-    odd = f", {broken} of them cut off or empty" if broken else ""
+    odd = f", {broken} of them cut off or empty: nothing trains on such answers" if broken else ""
     return f"{len(candidates)} answers of {mean:.0f} tokens{odd}{', all the same' if same else ''}"
 
 

@@ -16,6 +16,7 @@ from ...stores.journal_reader import Unit
 from ...stores.keys import Json, derive_seed
 from ...stores.lake import CHECKPOINTS
 from ...stores.records import (
+    Candidate,
     Checkpoint,
     Demonstration,
     Pair,
@@ -195,6 +196,7 @@ def require_enough(run: Run, iteration: int, rows: Trainable, start: Served) -> 
         raise NothingToTrainOn(
             f"iteration {iteration} made {found} {noun}, fewer than training.min_pairs="
             f"{needed}, so nothing was trained; {_outcomes(run, rows)}"
+            f"{_cut_answers(run, iteration)}"
         )
     _require_both(run, iteration, rows)
     if is_endpoint(start.location):
@@ -243,6 +245,18 @@ def _outcomes(run: Run, rows: Trainable) -> str:
         for what, counts in counted
         if counts
     )
+
+
+def _cut_answers(run: Run, iteration: int) -> str:
+    """Return how many samples of an iteration were cut off, as text; empty if none was."""
+    store = run.store
+    keys = [unit for unit in store.journal.keys(iteration, "sample") if store.journal.is_done(unit)]
+    ends = [row.finish_reason for key in keys for row in store.rows(Candidate, key)]
+    cut, bound = ends.count("length"), run.config.policy.sampling.max_tokens
+    if not cut:
+        return ""
+    counts = f"{cut:,} of {len(ends):,} samples"
+    return f"; {counts} were cut off at policy.sampling.max_tokens={bound}"
 
 
 def parts_with_rows(run: Run, rows: Trainable) -> list[Path]:

@@ -189,7 +189,7 @@ def _after_the_budget(state: RunState, told: str) -> Need:
 def _after_unread_replies(state: RunState, told: str) -> Need:
     listed = _LISTS.get(told.partition(":")[0])
     return Need(
-        what=f"replies could not be read: {told}. Mend that, then resume the run",
+        what=f"replies could not be read: {told}. Fix the cause, then resume the run",
         command=state.command("resume") if listed is None else state.command(listed, "--unscored"),
     )
 
@@ -197,9 +197,9 @@ def _after_unread_replies(state: RunState, told: str) -> Need:
 _AFTER: Mapping[str, tuple[str, str, str]] = {
     "Stopped": ("it was stopped ({told}): resume it", "resume", ""),
     "NothingToTrainOn": (
-        "there was nothing to train on: {told}. Look at what went wrong with the answers",
-        "sql 'select * from failures'",
-        "",
+        "there was nothing to train on: {told}. A new run with the same options reuses the rows",
+        "run --run NEW --reuse-from",
+        "--set training.min_pairs=N",
     ),
     "Regressed": ("it stopped as it got worse: {told}", "verdict", ""),
     "AlarmStopError": (
@@ -209,7 +209,7 @@ _AFTER: Mapping[str, tuple[str, str, str]] = {
     ),
 }
 """The next step after each kind of end: a sentence, a command, and its options."""
-_AN_ERROR = ("it ended with an error: {told}. Mend that, then resume it", "resume", "")
+_AN_ERROR = ("it ended with an error: {told}. Fix the cause, then resume it", "resume", "")
 
 
 def _room(state: RunState) -> Iterator[Need]:

@@ -41,7 +41,7 @@ STATES = {
     "nothing to train on": (
         replace(LEFT, ended="NothingToTrainOn: 3 pairs, and min_pairs is 64"),
         "3 pairs",
-        "sql 'select * from failures' mine",
+        "run --run NEW --reuse-from mine",
     ),
     "worse": (replace(LEFT, ended="Regressed: M_2 is 4 points below M_1"), "M_2 is", "verdict"),
     "disk": (

@@ -146,10 +146,7 @@ def _all(run: RunReader, table: str) -> pl.DataFrame:
 def _why(made: Sequence[Checkpoint]) -> str:
     if len(made) < 2:  # noqa: PLR2004 -- M_0 and one more
         return "it has made no policy yet"
-    return (
-        "it was begun before there were any, or nothing was evaluated; "
-        "`lpfloop compare` and `lpfloop diff` show what was measured"
-    )
+    return f"M_{made[-1].iteration} has not been evaluated yet"
 
 
 def _row(row: PolicyVerdict) -> dict[str, Json]:

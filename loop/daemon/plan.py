@@ -101,7 +101,8 @@ class Plan:
 
     `left_out` counts the prompts that a rule refuses, by the rule. `unpriced` are the models
     elsewhere without a configured price, `money_limit` is how much the run may spend. `fork` is the
-    run from which units are taken over, `memory` has lines on the memory of each stage.
+    run from which units are taken over, `memory` has lines on the memory of each stage. `too_few`
+    says that no training gets the rows that it needs.
     """
 
     recipe: str
@@ -119,6 +120,7 @@ class Plan:
     unpriced: tuple[str, ...] = ()
     money_limit: float | None = None
     fork: str | None = None
+    too_few: str | None = None
 
     @property
     def bills(self) -> dict[str, dict[str, float]]:
@@ -197,11 +199,20 @@ def plan_of(
         disk=_disk(config, stages, jobs),
         exact=all(group.total == len(group.sample) for group in sample.groups.values()),
         ends=rehearsal.ends,
+        too_few=_too_few(config, once),
         memory=tuple(memory),
         left_out=sample.left_out,
         unpriced=tuple(_unpriced_models(rehearsal)),
         money_limit=config.budget.money,
     )
+
+
+def _too_few(config: RunConfig, stages: Sequence[PlannedStage]) -> str | None:
+    """Return a warning if no training gets as many rows as it needs."""
+    most, needed = max((stage.rows for stage in stages), default=0), config.training.min_pairs
+    if not 0 < most < needed:
+        return None
+    return f"warning: about {most} rows to train on, fewer than training.min_pairs={needed}"
 
 
 def _stages_of_turns(rehearsed: Sequence[PlannedStage], last: int) -> Iterator[PlannedStage]:

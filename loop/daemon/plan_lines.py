@@ -21,6 +21,8 @@ def plan_lines(plan: Plan) -> list[str]:
     """Return a whole plan, each stage on one line."""
     ends = () if plan.ends is None else (f"as it was rehearsed, it ends there: {plan.ends}",)
     lines = [*_table(plan), *_totals(plan), *_alike(plan), *_reused_lines(plan), *ends]
+    if plan.too_few is not None:
+        lines.append(plan.too_few)
     if plan.memory:
         lines += ["memory of a device, at most:", *(f"  {line}" for line in plan.memory)]
     return [*head_lines(plan), *map(visible, lines)]
@@ -32,6 +34,8 @@ def opening_lines(plan: Plan, run: str) -> list[str]:
     lines.append(f"  estimate  {estimate(plan)}")
     if plan.ends is not None:
         lines.append(f"  ends early: {plan.ends}")
+    if plan.too_few is not None:
+        lines.append(f"  {plan.too_few}")
     return [visible(line) for line in (*lines, *_reused_lines(plan))]
 
 

@@ -223,3 +223,13 @@ def test_verifier_shown_in_plan(tmp_path: Path, subtests) -> None:
             assert (named or "plan:") in told.stdout
             assert ("  verifier " in told.stdout) is (named is not None)
             assert ("  critic " in told.stdout) is by_model
+
+
+def test_too_few_rows_to_train(prompts, tmp_path):
+    plans = [
+        plan_run(config_of("rlrf", f"training.min_pairs={least}"), prompts, tmp_path)
+        for least in (1, 1000)
+    ]
+    warned = [[line for line in plan_lines(p) if "training.min_pairs=1000" in line] for p in plans]
+    assert [len(lines) for lines in warned] == [0, 1]
+    assert any("training.min_pairs=1000" in line for line in opening_lines(plans[1], "a"))

@@ -8,8 +8,9 @@ from typing import Annotated
 import typer
 
 from ...stores.address import DEFAULT_LAKE
-from ..lake.query.forms import Form, FormError
-from .common import AsForm, AsJson, Lake, OneTask, Replace, exit_codes
+from ..lake.query.forms import FormError
+from .common import Lake, OneTask, Replace
+from .output import Output, RowOutput
 from .word_completion import run_names
 
 
@@ -63,32 +64,26 @@ def compare(
         typer.Option("--plot", help="Also draw a plot into this .svg, .png or .pdf file."),
     ] = None,
     force: Replace = False,
-    form: AsForm = Form.AUTO,
-    as_json: AsJson = False,
+    out: RowOutput,
 ) -> None:
     """Compare the results and costs of runs."""
     from .equal_commands import show_equal
 
-    with exit_codes():
-        if policy_tokens is not None:
-            why = "does not apply to methods at equal tokens: leave it out with --policy-tokens"
-            _refuse(
-                why, beside=beside, by_method=by_method, against=against, task=task, report=report
-            )
-            show_equal(lake, names, policy_tokens, plot=plot, force=force, as_json=as_json)
-            return
-        if plot is not None:
-            raise FormError("--plot draws score against tokens: add --policy-tokens, or --report")
-        if beside is not None:
-            why = "does not apply to rankings of methods: leave it out with --rank-with"
-            _refuse(why, by_method=by_method, against=against, report=report)
-            _write_rankings(lake, names, beside, metric, task=task, form=form, as_json=as_json)
-            return
-        if report is not None:
-            _write_report(lake, names, report, together=by_method, task=task, force=force)
-        write_comparison(
-            lake, names, together=by_method, against=against, task=task, form=form, as_json=as_json
-        )
+    if policy_tokens is not None:
+        why = "does not apply to methods at equal tokens: leave it out with --policy-tokens"
+        _refuse(why, beside=beside, by_method=by_method, against=against, task=task, report=report)
+        show_equal(lake, names, policy_tokens, plot=plot, force=force, as_json=out.as_json)
+        return
+    if plot is not None:
+        raise FormError("--plot draws score against tokens: add --policy-tokens, or --report")
+    if beside is not None:
+        why = "does not apply to rankings of methods: leave it out with --rank-with"
+        _refuse(why, by_method=by_method, against=against, report=report)
+        _write_rankings(lake, names, beside, metric, task=task, out=out)
+        return
+    if report is not None:
+        _write_report(lake, names, report, together=by_method, task=task, force=force)
+    write_comparison(lake, names, together=by_method, against=against, task=task, out=out)
 
 
 def _refuse(why: str, **options: object) -> None:
@@ -110,8 +105,7 @@ def _write_rankings(
     metric: str,
     *,
     task: str | None,
-    form: Form,
-    as_json: bool,
+    out: Output,
 ) -> None:
     """Write the methods of two groups of runs with their ranks, and how alike these are.
 
@@ -123,13 +117,12 @@ def _write_rankings(
 
     from ..data.text_wrap import tell
     from ..evaluation.ranking_agreement import ranking_agreement
-    from ..lake.query.row_output import is_table, write_frame
 
     others = [name.strip() for name in beside.split(",") if name.strip()]
     found = ranking_agreement(lake, names, others, metric=metric, task=task)
-    rows = found.frame if not is_table(form, as_json=as_json) else found.frame.drop("spearman")
-    write_frame(rows, form, as_json=as_json)
-    if is_table(form, as_json=as_json):
+    rows = found.frame.drop("spearman") if out.is_table else found.frame
+    out.rows(rows)
+    if out.is_table:
         console = Console()
         tell(
             console,
@@ -172,10 +165,9 @@ def write_comparison(
     together: bool,
     against: str | None = None,
     task: str | None = None,
-    form: Form = Form.TABLE,
-    as_json: bool = False,
+    out: Output | None = None,
 ) -> None:
-    """Write the results of runs as a table, or as one row each in other formats.
+    """Write the results of runs as a table, or as one row each in the formats of `out`.
 
     Raises:
         NoSuchRunError: if a run does not exist, or is unmeasured.
@@ -197,11 +189,10 @@ def write_comparison(
         spent_lines,
     )
     from ..evaluation.figure_tables import print_figures
-    from ..lake.query.row_output import is_table, write_frame
 
     compared = compared_runs(lake, names, together=together, against=against, task=task)
-    if not is_table(form, as_json=as_json):
-        write_frame(compared.frame, form, as_json=as_json)
+    if out is not None and not out.is_table:
+        out.rows(compared.frame)
         return
     console, found = Console(), compared.found
     alone = sum(result.method == INITIAL for result in found) == 1

@@ -7,8 +7,8 @@ from typing import Annotated
 import typer
 
 from ...stores.address import DEFAULT_LAKE
-from ..lake.query.forms import Form
-from .common import AnyRun, AsForm, AsJson, Lake, exit_codes
+from .common import AnyRun, Lake
+from .output import RowOutput
 
 
 class OneSplit(StrEnum):
@@ -42,8 +42,7 @@ def critic_check(
         ),
     ] = False,
     lake: Lake = DEFAULT_LAKE,
-    form: AsForm = Form.AUTO,
-    as_json: AsJson = False,
+    out: RowOutput,
 ) -> None:
     """Check whether a critic tells right from wrong answers.
 
@@ -54,23 +53,20 @@ def critic_check(
     from ..evaluation.critic_check import figures
     from ..evaluation.critic_report import distributions as distributed
     from ..evaluation.critic_report import figures_frame, print_figures
-    from ..lake.query.row_output import is_table, write_frame
     from ..lake.query.runs import open_run
 
-    with exit_codes():
-        table = is_table(form, as_json=as_json)
-        draw = AnswerDraw(
-            by=named_groups(by),
-            split=None if split is None else split.value,
-            limit=sample,
-        )
-        with closing(open_run(lake, name)) as run:
-            groups = run_groups(run, draw)
-        if distributions:
-            write_frame(distributed(groups), form, as_json=as_json)
-            return
-        found = [figures(group) for group in groups]
-        if table:
-            print_figures(found, sample)
-        else:
-            write_frame(figures_frame(found), form, as_json=as_json)
+    draw = AnswerDraw(
+        by=named_groups(by),
+        split=None if split is None else split.value,
+        limit=sample,
+    )
+    with closing(open_run(lake, name)) as run:
+        groups = run_groups(run, draw)
+    if distributions:
+        out.rows(distributed(groups))
+        return
+    found = [figures(group) for group in groups]
+    if out.is_table:
+        print_figures(found, sample)
+    else:
+        out.rows(figures_frame(found))

@@ -7,15 +7,14 @@ import typer
 
 from ...stores.address import DEFAULT_LAKE
 from .common import (
-    AsJson,
     ByField,
     Human,
     Lake,
     Layout,
     Replace,
     chosen_run,
-    exit_codes,
 )
+from .output import DocumentOutput
 
 
 def judge_check(
@@ -45,7 +44,7 @@ def judge_check(
     ] = None,
     force: Replace = False,
     lake: Lake = DEFAULT_LAKE,
-    as_json: AsJson = False,
+    out: DocumentOutput,
 ) -> None:
     """Check how well judges agree with people.
 
@@ -55,22 +54,17 @@ def judge_check(
     from ..evaluation.judgment_sources import JudgmentReading
     from ..evaluation.plots import check_plot
     from ..lake.imports.import_formats import named_layout
-    from .tables import print_json
 
-    with exit_codes():
-        if plot is not None:
-            check_plot(plot, force=force)
-        report = judge_report(
-            sources or [chosen_run(lake, None, tell=True)],
-            lake,
-            JudgmentReading(human=human or (), by=by, layout=named_layout(form)),
-            second=second,
-            model=model,
-            kappas=kappas,
-        )
-        if plot is not None:
-            plot_report(plot, report, force=force)
-        if as_json:
-            print_json(document(report))
-        else:
-            print_report(report)
+    if plot is not None:
+        check_plot(plot, force=force)
+    report = judge_report(
+        sources or [chosen_run(lake, None, tell=True)],
+        lake,
+        JudgmentReading(human=human or (), by=by, layout=named_layout(form)),
+        second=second,
+        model=model,
+        kappas=kappas,
+    )
+    if plot is not None:
+        plot_report(plot, report, force=force)
+    out.document(document(report), lambda: print_report(report))

@@ -8,6 +8,7 @@ import typer
 
 from ...stores.address import DEFAULT_LAKE
 from .common import Exit, Lake
+from .output import with_output
 from .run_commands import refuse_secrets, run
 
 if TYPE_CHECKING:
@@ -77,7 +78,7 @@ def _read_config(words: Sequence[str]) -> "RunConfig":
     from ..daemon.run_request import RunOptions
 
     reader = typer.Typer(add_completion=False)
-    reader.command("run")(run)
+    reader.command("run")(with_output(run))
     command = typer.main.get_command(reader)
     given = command.make_context("lpfloop run", list(words)).params
     # Models and data are downloaded where the run is, not here.

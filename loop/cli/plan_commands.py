@@ -6,7 +6,7 @@ import typer
 
 from ...stores.address import DEFAULT_LAKE
 from ..daemon.run_request import RunOptions
-from .common import Lake, Settings, exit_codes
+from .common import Lake, Settings
 from .run_options import (
     ConfigName,
     Critic,
@@ -86,8 +86,7 @@ def preview(
         seed=seed,
         settings=settings or (),
     )
-    with exit_codes():
-        _print_preview(options.in_lake(lake).resolved(), lake, stage, count)
+    _print_preview(options.in_lake(lake).resolve(), lake, stage, count)
 
 
 def _print_preview(config: "RunConfig", lake: "Path", stage: str | None, count: int) -> None:

@@ -7,7 +7,8 @@ from typing import Annotated
 
 import typer
 
-from .common import AsJson, ByField, Human, Layout, Settings, exit_codes
+from .common import ByField, Human, Layout, Settings
+from .output import DocumentOutput
 
 
 def reward_check(
@@ -20,7 +21,7 @@ def reward_check(
     by: ByField = None,
     human: Human = None,
     settings: Settings = None,
-    as_json: AsJson = False,
+    out: DocumentOutput,
 ) -> None:
     """Measure how a reward model agrees with people."""
     from rich.console import Console
@@ -40,26 +41,25 @@ def reward_check(
     from ..run.terminal import say
     from .tables import print_json
 
-    with exit_codes():
-        config = load_config(None, None, settings or (), os.environ).reward
-        reading = JudgmentReading(human=human or (), by=by, layout=named_layout(form))
-        found = read_preferences(preferences, reading)
-        folder = Path(locate_model(reward, "reward"))
-        try:
-            check_folder(folder)
-        except EngineError as error:
-            raise ConfigError(f"--reward: {error}") from error
-        rows = accuracies(found.choices, scores_of(config, folder, found.choices))
-        if as_json:
-            print_json({"tied": found.tied, "tasks": [asdict(row) for row in rows]})
-            return
-        print_figures(
-            Console(),
-            [("task", [one_line(row.task, limit=NAME) for row in rows])],
-            [
-                ("accuracy %", [interval_text(row.accuracy) for row in rows]),
-                ("choices", [f"{row.choices:,}" for row in rows]),
-                ("unscored", [f"{row.unscored:,}" for row in rows]),
-            ],
-        )
-        say(f"{len(found.choices)} choices of people; {found.tied} ties and split votes left out")
+    config = load_config(None, None, settings or (), os.environ).reward
+    reading = JudgmentReading(human=human or (), by=by, layout=named_layout(form))
+    found = read_preferences(preferences, reading)
+    folder = Path(locate_model(reward, "reward"))
+    try:
+        check_folder(folder)
+    except EngineError as error:
+        raise ConfigError(f"--reward: {error}") from error
+    rows = accuracies(found.choices, scores_of(config, folder, found.choices))
+    if out.as_json:
+        print_json({"tied": found.tied, "tasks": [asdict(row) for row in rows]})
+        return
+    print_figures(
+        Console(),
+        [("task", [one_line(row.task, limit=NAME) for row in rows])],
+        [
+            ("accuracy %", [interval_text(row.accuracy) for row in rows]),
+            ("choices", [f"{row.choices:,}" for row in rows]),
+            ("unscored", [f"{row.unscored:,}" for row in rows]),
+        ],
+    )
+    say(f"{len(found.choices)} choices of people; {found.tied} ties and split votes left out")

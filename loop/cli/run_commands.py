@@ -11,13 +11,12 @@ from ...stores.address import DEFAULT_LAKE, in_lake
 from ..daemon.run_request import TINY, RunOptions
 from .common import (
     AnyRun,
-    AsJson,
     Exit,
     Lake,
     Settings,
     chosen_run,
-    exit_codes,
 )
+from .output import DocumentOutput, Output
 from .run_options import (
     COMPARE,
     OUTPUT,
@@ -124,6 +123,7 @@ def demo(
         settings=settings,
         detach=detach,
         dry_run=dry_run,
+        out=Output(),
     )
 
 
@@ -147,7 +147,7 @@ def run(
     download: Download = False,
     detach: Detach = False,
     dry_run: DryRun = False,
-    as_json: AsJson = False,
+    out: DocumentOutput,
     announce: Announce = None,
 ) -> None:
     """Train your model in the loop, or continue a run of the same name.
@@ -172,52 +172,51 @@ def run(
         settings=settings or (),
         download=download,
     )
-    with exit_codes():
-        refuse_secrets(settings or ())
-        if not (options.describes_a_run or variants or fork):
-            typer.echo(USAGE, err=True)
-            raise typer.Exit(Exit.BAD_INPUT)
-        refuse_json(as_json=as_json, dry_run=dry_run)
-        _refuse_dropped(dry_run=dry_run, detach=detach, alone=not variants, seeds=seeds)
-        require_together(policy_tokens, trials, several=variants is not None)
-        options = options.in_lake(lake)
-        if variants is not None:
-            alone = {"--variant": variant, "--reuse-from": fork, "--detach": detach or None}
-            alone |= {"--download": download or None, "--dry-run": dry_run or None}
-            _refuse_beside(alone)
-            from ..daemon.suite import Suite, chosen_variants
+    refuse_secrets(settings or ())
+    if not (options.describes_a_run or variants or fork):
+        typer.echo(USAGE, err=True)
+        raise typer.Exit(Exit.BAD_INPUT)
+    refuse_json(as_json=out.as_json, dry_run=dry_run)
+    _refuse_dropped(dry_run=dry_run, detach=detach, alone=not variants, seeds=seeds)
+    require_together(policy_tokens, trials, several=variants is not None)
+    options = options.in_lake(lake)
+    if variants is not None:
+        alone = {"--variant": variant, "--reuse-from": fork, "--detach": detach or None}
+        alone |= {"--download": download or None, "--dry-run": dry_run or None}
+        _refuse_beside(alone)
+        from ..daemon.suite import Suite, chosen_variants
 
-            equal = None if policy_tokens is None else "equal"
-            suite = Suite(
-                config=options.preset,
-                recipes=chosen_variants(variants) if policy_tokens is None else (),
-                seeds=tuple(range(seed or 0, (seed or 0) + seeds)),
-                lake=lake,
-                prefix=name or "-".join(filter(None, (options.stem, equal))),
-                overrides=tuple(options.overrides),
-                env=os.environ,
-            )
-            if policy_tokens is None:
-                compare_variants(suite)
-            else:
-                compare_at_equal_tokens(suite, variants, policy_tokens, trials)
-            return
-        from ..daemon.job import Job
-
-        loaded = options.resolved()
-        name = name or options.name_of(loaded)
-        if detach and not dry_run:
-            words = [f"--set={item}" for item in settings or ()]
-            given = {"config": options.preset, "variant": variant, "run": name, "lake": lake}
-            given |= {"prompts": prompts, "policy": options.policy, "critic": options.critic}
-            given |= {"iterations": iterations, "seed": seed, "fork": fork}
-            _detach(["run", *_as_options(given), *words], name, lake)
-            return
-        job = Job(config=loaded, lake=lake, name=name, fork=fork)
-        if dry_run:
-            print_plan(job, as_json=as_json)
+        equal = None if policy_tokens is None else "equal"
+        suite = Suite(
+            config=options.preset,
+            recipes=chosen_variants(variants) if policy_tokens is None else (),
+            seeds=tuple(range(seed or 0, (seed or 0) + seeds)),
+            lake=lake,
+            prefix=name or "-".join(filter(None, (options.stem, equal))),
+            overrides=tuple(options.overrides),
+            env=os.environ,
+        )
+        if policy_tokens is None:
+            compare_variants(suite)
         else:
-            work_on(job, stop_signal(loaded), announce)
+            compare_at_equal_tokens(suite, variants, policy_tokens, trials)
+        return
+    from ..daemon.job import Job
+
+    loaded = options.resolve()
+    name = name or options.name_of(loaded)
+    if detach and not dry_run:
+        words = [f"--set={item}" for item in settings or ()]
+        given = {"config": options.preset, "variant": variant, "run": name, "lake": lake}
+        given |= {"prompts": prompts, "policy": options.policy, "critic": options.critic}
+        given |= {"iterations": iterations, "seed": seed, "fork": fork}
+        _detach(["run", *_as_options(given), *words], name, lake)
+        return
+    job = Job(config=loaded, lake=lake, name=name, fork=fork)
+    if dry_run:
+        print_plan(job, as_json=out.as_json)
+    else:
+        work_on(job, stop_signal(loaded), announce)
 
 
 def _refuse_dropped(*, dry_run: bool, detach: bool, alone: bool, seeds: int) -> None:
@@ -286,25 +285,22 @@ def resume(
         "iterations": iterations,
         "on_alarm": on_alarm,
     }
-    with exit_codes():
-        name = chosen_run(lake, name, tell=True)
-        found = resumption(lake, name, raised_limits(limits), retry_unscored=retry_unscored)
-        if found.job is not None and detach:
-            options = {"lake": lake} | {
-                option.replace("_", "-"): limits[option] for option in limits
-            }
-            flag = ["--retry-unscored"] if retry_unscored else []
-            name = found.job.name
-            _detach(["resume", name, *_as_options(options), *flag], name, lake)
-            return
-        for line in found.told:
-            say(line)
-        if found.job is None:
-            typer.echo(f"{found.daemon} running")
-        elif found.job.answers is None:
-            work_on(found.job, stop_signal(found.job.config, lift_pause=True), announce)
-        else:
-            work_on_answers(found.job, lift_pause=True, announce=announce)
+    name = chosen_run(lake, name, tell=True)
+    found = resumption(lake, name, raised_limits(limits), retry_unscored=retry_unscored)
+    if found.job is not None and detach:
+        options = {"lake": lake} | {option.replace("_", "-"): limits[option] for option in limits}
+        flag = ["--retry-unscored"] if retry_unscored else []
+        name = found.job.name
+        _detach(["resume", name, *_as_options(options), *flag], name, lake)
+        return
+    for line in found.told:
+        say(line)
+    if found.job is None:
+        typer.echo(f"{found.daemon} running")
+    elif found.job.answers is None:
+        work_on(found.job, stop_signal(found.job.config, lift_pause=True), announce)
+    else:
+        work_on_answers(found.job, lift_pause=True, announce=announce)
 
 
 def refuse_secrets(settings: "Sequence[str]") -> None:

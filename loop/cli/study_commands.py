@@ -9,7 +9,8 @@ import typer
 
 from ...stores.address import DEFAULT_LAKE, in_lake
 from ..daemon.run_request import RunOptions
-from .common import AsJson, Lake, Replace, Settings, exit_codes
+from .common import Lake, Replace, Settings
+from .output import DocumentOutput
 from .run_commands import refuse_secrets
 from .run_options import ConfigName, Critic, Policy, PromptsFile
 from .session import stop_signal, turn
@@ -53,7 +54,7 @@ def study(
     settings: Settings = None,
     output: Pages = None,
     force: Replace = False,
-    as_json: AsJson = False,
+    out: DocumentOutput,
 ) -> None:
     """Decide a paper's claims by runs over several seeds.
 
@@ -69,54 +70,53 @@ def study(
     from ..studies.study_pages import PageFacts, check_page, write_index, write_page
     from .tables import print_json
 
-    with exit_codes():
-        refuse_secrets(settings or ())
-        if place.is_dir():
-            studies = load_studies(place)
-            if output is not None:
-                typer.echo(write_index(output, studies, force=force))
-                return
-            if as_json:
-                print_json([one.document() for one in studies])
-            else:
-                rows = [(s.name, s.hypothesis, s.paper, _arms(s)) for s in studies]
-                print_texts(Console(), ("study", "hypothesis", "paper", "arms"), rows)
+    refuse_secrets(settings or ())
+    if place.is_dir():
+        studies = load_studies(place)
+        if output is not None:
+            typer.echo(write_index(output, studies, force=force))
             return
-        found = load_study(place)
-        if output is not None:
-            check_page(output, found, force=force)
-        options = RunOptions(
-            config=config, prompts=prompts, policy=policy, critic=critic, settings=settings or ()
-        ).in_lake(lake)
-        wanted = StudyRequest(
-            study=found,
-            seeds=tuple(range(seed, seed + seeds)),
-            lake=lake,
-            config=options.preset,
-            overrides=tuple(options.overrides),
-            env=os.environ,
-        )
-        from ..run.terminal import say
-
-        def work(job: "Job") -> None:
-            turn(job, stop_signal(job.config, lift_pause=True))
-
-        remarks = run_study(wanted, work, say)
-        finding = found.find(wanted.evidence)
-        if as_json:
-            print_json({"study": found.name, "seeds": list(wanted.seeds), **finding.document()})
+        if out.as_json:
+            print_json([one.document() for one in studies])
         else:
-            _print_finding(found, finding, in_lake(lake))
-        if output is not None:
-            models = {"--prompts": prompts, "--policy": policy, "--critic": critic}
-            facts = PageFacts(
-                seeds=wanted.seeds,
-                world="the tiny world" if wanted.is_tiny else f"the configuration {wanted.config}",
-                command=_command(place, wanted, models, settings or []),
-                remarks=remarks,
-                where=in_lake(lake),
-            )
-            say(f"written: {write_page(output, found, finding, facts, force=force)}")
+            rows = [(s.name, s.hypothesis, s.paper, _arms(s)) for s in studies]
+            print_texts(Console(), ("study", "hypothesis", "paper", "arms"), rows)
+        return
+    found = load_study(place)
+    if output is not None:
+        check_page(output, found, force=force)
+    options = RunOptions(
+        config=config, prompts=prompts, policy=policy, critic=critic, settings=settings or ()
+    ).in_lake(lake)
+    wanted = StudyRequest(
+        study=found,
+        seeds=tuple(range(seed, seed + seeds)),
+        lake=lake,
+        config=options.preset,
+        overrides=tuple(options.overrides),
+        env=os.environ,
+    )
+    from ..run.terminal import say
+
+    def work(job: "Job") -> None:
+        turn(job, stop_signal(job.config, lift_pause=True))
+
+    remarks = run_study(wanted, work, say)
+    finding = found.find(wanted.evidence)
+    if out.as_json:
+        print_json({"study": found.name, "seeds": list(wanted.seeds), **finding.document()})
+    else:
+        _print_finding(found, finding, in_lake(lake))
+    if output is not None:
+        models = {"--prompts": prompts, "--policy": policy, "--critic": critic}
+        facts = PageFacts(
+            seeds=wanted.seeds,
+            world="the tiny world" if wanted.is_tiny else f"the configuration {wanted.config}",
+            command=_command(place, wanted, models, settings or []),
+            remarks=remarks,
+            where=in_lake(lake),
+        )
+        say(f"written: {write_page(output, found, finding, facts, force=force)}")
 
 
 def _command(

@@ -91,7 +91,7 @@ def diff(
 ) -> None:
     """Compare two models of a run, prompt by prompt.
 
-    What changed, by how much, and how surely.
+    What changed, by how much, with intervals.
     """
     from ..lake.query.model_names import iteration_of, model_name
     from ..lake.query.runs import open_run

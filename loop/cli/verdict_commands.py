@@ -10,7 +10,8 @@ import typer
 
 from ...stores.address import DEFAULT_LAKE
 from ..lake.query.forms import FormError
-from .common import AsJson, Exit, Lake, chosen_run, exit_codes
+from .common import Exit, Lake, chosen_run
+from .output import DocumentOutput
 
 if TYPE_CHECKING:
     from ...stores.keys import Json
@@ -69,7 +70,7 @@ def verdict(
         Required | None, typer.Option(help="Exit with code 1 unless b is this.")
     ] = None,
     lake: Lake = DEFAULT_LAKE,
-    as_json: AsJson = False,
+    out: DocumentOutput,
 ) -> None:
     """Decide whether a model is better than another.
 
@@ -79,22 +80,21 @@ def verdict(
     from ..evaluation.recorded_results import ResultFields
     from ..evaluation.recorded_verdict import Standard, verdict_on
 
-    with exit_codes():
-        files = (a, b, preferences)
-        if name is not None and any(files):
-            raise FormError(f"verdict {name}: give the name of a run, or files, not both")
-        if name is not None or not any(files):
-            _of_run(lake, chosen_run(lake, name, tell=True), as_json=as_json)
-            return
-        if not 0 < error_rate < 0.5:  # noqa: PLR2004 -- as configs/schema.py
-            raise FormError(f"--error-rate {error_rate:g}: must be above 0 and below 0.5")
-        first, second, *more = (*(value or ()), None, None)
-        if any(more):
-            raise FormError("--value: give it once, or twice if b has another field than a")
-        fields = ResultFields(key=key, value=first, cluster=cluster)
-        standard = Standard(error_rate=error_rate, look=look, worthwhile=worthwhile)
-        found = verdict_on(_pair_prompts(a, b, preferences, fields, second), standard)
-        _write(found.document, file_lines(found), as_json=as_json)
+    files = (a, b, preferences)
+    if name is not None and any(files):
+        raise FormError(f"verdict {name}: give the name of a run, or files, not both")
+    if name is not None or not any(files):
+        _of_run(lake, chosen_run(lake, name, tell=True), as_json=out.as_json)
+        return
+    if not 0 < error_rate < 0.5:  # noqa: PLR2004 -- as configs/schema.py
+        raise FormError(f"--error-rate {error_rate:g}: must be above 0 and below 0.5")
+    first, second, *more = (*(value or ()), None, None)
+    if any(more):
+        raise FormError("--value: give it once, or twice if b has another field than a")
+    fields = ResultFields(key=key, value=first, cluster=cluster)
+    standard = Standard(error_rate=error_rate, look=look, worthwhile=worthwhile)
+    found = verdict_on(_pair_prompts(a, b, preferences, fields, second), standard)
+    _write(found.document, file_lines(found), as_json=out.as_json)
     if require is not None and found.decision.answer != require:
         raise typer.Exit(Exit.FAULT)
 
@@ -163,16 +163,16 @@ def file_lines(found: "RecordedVerdict") -> list[str]:
             for part, d in parts.items()
         ]
     if found.lost:
-        lines.append(f"  surely lost: {', '.join(found.lost)}")
+        lines.append(f"  significantly worse: {', '.join(found.lost)}")
     if found.gained:
-        lines.append(f"  surely gained: {', '.join(found.gained)}")
+        lines.append(f"  significantly better: {', '.join(found.gained)}")
     if found.lengths is not None:
         lines.append("  mean length: {:.0f} → {:.0f} characters".format(*found.lengths))
     if (rate := found.controlled) is not None:
         wins, error = 100 * rate.win_rate, 100 * rate.standard_error
         lines.append(f"  b at equal lengths: wins {wins:.1f} % ± {error:.1f}")
     lines += [f"  note: {remark}" for remark in found.remarks]
-    lines.append(f"  each bound errs in at most {found.level:.2%} of comparisons")
+    lines.append(f"  one-sided level {found.level:.2%} per bound")
     return lines
 
 

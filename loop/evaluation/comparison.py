@@ -184,7 +184,7 @@ def lead_levels(found: Sequence[Result], rival: Result) -> str | None:
     changes = [lead.change for lead in leads if lead is not None]
     levels = sorted({c.level for c in changes if c.low is not None and c.level is not None})
     told = list(dict.fromkeys(map(told_level, levels)))
-    return f"leads: each bound errs in at most {' or '.join(told)} of comparisons" if told else None
+    return f"leads: one-sided level {' or '.join(told)} per bound" if told else None
 
 
 def bounds_of(metric: str, measure: Measure) -> tuple[float, float] | None:

@@ -15,7 +15,7 @@ ERROR_RATE, WORTHWHILE = 0.05, 0.01
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PairwiseVerdict:
-    """Whether `after`'s model is better than `before`'s in a metric, and how surely."""
+    """Whether `after`'s model is better than `before`'s in a metric, with an interval."""
 
     before: Result
     after: Result
@@ -70,7 +70,7 @@ def apart(found: Sequence[Result]) -> list[Result]:
 def _pairs(found: Sequence[Result]) -> Iterator[tuple[Result, Result, str, PairedResults]]:
     for before, after in combinations(found, 2):
         for metric in DECIDING:
-            results = after.paired(before, metric)
+            results = after.pair_with(before, metric)
             if results is not None:
                 yield before, after, metric, results
                 break

@@ -44,7 +44,7 @@ class Standard:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecordedVerdict:
-    """A verdict over all prompts and by part, with the parts that surely lost or gained.
+    """A verdict over all prompts and by part, with the significantly worse and better parts.
 
     `level` is the level of the bounds. `parts` are by kind (task, family) and name. `lengths` are
     the mean characters of the answers, `controlled` is b's win-rate at equal lengths, if known.
@@ -71,8 +71,8 @@ class RecordedVerdict:
             **{
                 kind: {n: asdict(d) for n, d in found.items()} for kind, found in self.parts.items()
             },
-            "surely_lost": list(self.lost),
-            "surely_gained": list(self.gained),
+            "worse_parts": list(self.lost),
+            "better_parts": list(self.gained),
             "mean_length": None if lengths is None else {"a": lengths[0], "b": lengths[1]},
             "length_controlled": None if self.controlled is None else asdict(self.controlled),
             "remarks": list(self.remarks),

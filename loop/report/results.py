@@ -21,8 +21,8 @@ def results_section(run: RunReader) -> Section:
         title="Results: by task and family",
         reading=(
             "Each line is a task in its band of 95 % confidence. Families are compared prompt by "
-            "prompt, at the level of the verdict: one whose bar ends left of 0 has surely lost. A "
-            "dot without a bar has too few clusters of prompts for bounds."
+            "prompt, at the level of the verdict: one whose bar ends left of 0 is significantly "
+            "worse. A dot without a bar has too few clusters of prompts for bounds."
         ),
         command=f"lpfloop status {run.folder.name} --by family --wide",
         tables={"results": found.frame},
@@ -69,7 +69,7 @@ def _panels(results: RunResults) -> Iterator[Panel]:
         y_label=f"{figure_label(results.rows[0].figure)}, {results.split}",
         whole_x=True,
     )
-    told = results.told.iteration
+    told = results.reported.iteration
     families = [r for r in results.rows if r.scope == "family" and r.iteration == told]
     if families:
         yield _families(results, families)
@@ -80,9 +80,10 @@ def _families(results: RunResults, rows: list[ModelFigure]) -> Panel:
     rows.sort(key=lambda row: (row.change or 0.0, row.name))
     shown = rows if len(rows) <= FAMILIES else [*rows[: FAMILIES - RISEN], *rows[-RISEN:]]
     some = f" ({len(shown)} of {len(rows)})" if len(shown) < len(rows) else ""
+    after = results.reported.iteration
     return Intervals(
         estimates=[_change(row) for row in shown],
-        title=f"Families, M_{results.told.iteration} since M_{results.models[0].iteration}{some}",
+        title=f"Families, M_{after} since M_{results.models[0].iteration}{some}",
         x_label=f"change of {figure_label(results.rows[0].figure)}",
         level=0.0,
     )

@@ -1,4 +1,4 @@
-"""The first answer of a report: is a run's policy better, by how much, how surely, where not?"""
+"""The first answer of a report: is a run's policy better, by how much, and where not?"""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -71,21 +71,20 @@ def _word(row: PolicyVerdict) -> tuple[Kind, str]:
 
 
 def _how_much(row: PolicyVerdict) -> Iterator[str]:
-    """Yield by how much a policy has changed, and how surely."""
+    """Yield by how much a policy has changed, with the level of the interval."""
     before, after = (told_value(row.figure, value) for value in (row.before, row.after))
     clusters = "" if row.clusters == row.n else f" in {row.clusters:,} clusters"
     yield (
-        f"M_{row.iteration} against M_{row.other_iteration}, with which the run began: "
+        f"M_{row.iteration} against M_{row.other_iteration}, the first model: "
         f"{figure_label(row.figure)} {before} → {after}, {told_verdict(row)}, on "
-        f"{row.n:,} {row.split} prompts{clusters}; {row.gained:.0%} of them gained, "
-        f"{row.lost:.0%} lost."
+        f"{row.n:,} {row.split} prompts{clusters}; {row.gained:.0%} of them got better, "
+        f"{row.lost:.0%} got worse."
     )
     if row.answer == "undecided" and row.needed is not None:
-        yield f"About {row.needed:,} prompts like these would decide."
+        yield f"About {row.needed:,} prompts like these would decide it."
     yield (
-        f"A run that gains nothing is called better at most {ERROR_RATE:.0%} of the time, over all "
-        "its looks; the bounds hold at what is left of that for this one. Here, surely means at "
-        "that level, everywhere."
+        "The level is corrected for all comparisons of the run: a run without a gain is called "
+        f"better with a probability of at most {ERROR_RATE:.0%}. Significant refers to this level."
     )
 
 
@@ -95,35 +94,35 @@ def _beside(found: RunVerdict, row: PolicyVerdict) -> Iterator[str]:
     dev = own.of(DEV, "initial")
     if dev is not None and row.split != DEV:
         yield (
-            f"The {dev.n:,} dev prompts, by which the loop decides: {dev.answer}, "
+            f"On the {dev.n:,} dev prompts, by which the loop accepts a model: {dev.answer}, "
             f"{told_verdict(dev)}."
         )
 
 
 def _lost(run: RunReader, found: RunVerdict) -> Iterator[str]:
-    """Yield sentences on the groups in which the run's models got worse: surely, and most."""
+    """Yield sentences on the groups that got significantly worse, and on the largest loss."""
     best = [i for i in found.iterations if i.checkpoint.iteration == found.best.iteration]
     told = best[0] if best else found.iterations[-1]
-    surely = [*_tasks(told), *told.lost()]
-    if surely:
+    worse = [*_tasks(told), *told.regressions()]
+    if worse:
         named = ", ".join(
-            f"{r.name} {100 * r.before:.0f} → {100 * r.after:.0f} %" for r in surely[:GROUPS]
+            f"{r.name} {100 * r.before:.0f} → {100 * r.after:.0f} %" for r in worse[:GROUPS]
         )
-        more = f" and {len(surely) - GROUPS} more" if len(surely) > GROUPS else ""
-        yield f"Surely worse since M_0 on held-out prompts: {named}{more}."
+        more = f" and {len(worse) - GROUPS} more" if len(worse) > GROUPS else ""
+        yield f"Significantly worse than M_0 on held-out prompts: {named}{more}."
     most = lost_since(run, run_results(run, by=("all",)))
     if most is not None:
         line = lost_line(most)
-        if surely:
+        if worse:
             yield f"{line[0].upper()}{line[1:]}."
         else:
-            yield f"No task or family is surely worse; {line}."
-    elif not surely:
+            yield f"No task or family is significantly worse; {line}."
+    elif not worse:
         yield "No task and no family of prompts is worse than it was."
 
 
 def _tasks(found: IterationVerdict) -> list[PolicyVerdict]:
-    """Return the eval sets and tasks whose held-out prompts are surely worse."""
+    """Return the eval sets and tasks whose held-out prompts are significantly worse."""
     own = [r for r in found.rows if (r.split, r.against) == (HELD_OUT, "initial")]
     named = [row for scope in ("eval_set", "task") for row in own if row.scope == scope]
     return [row for row in named if row.high is not None and row.high < 0]
@@ -135,7 +134,7 @@ def _models(found: RunVerdict) -> Iterator[str]:
     name = f"M_{best.iteration}"
     yield (
         f"The best model is {name} ({short_id(best.checkpoint_id)}): "
-        f"`lpfloop model {found.run} {name}` says where it is, copies, serves and asks it."
+        f"`lpfloop model {found.run} {name}` prints its folder, copies it or serves it."
     )
     last = found.iterations[-1].standing
     if best.iteration != latest.iteration and last is not None:

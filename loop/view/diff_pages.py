@@ -79,7 +79,7 @@ def _add_texts(row: Mapping[str, Any]) -> dict[str, Any]:
         "told_after": told_value(figure, row["after"]),
         "told_change": told_difference(figure, row["difference"]),
         "told_bounds": told_bounds(figure, row["low"], row["high"]),
-        "told_level": "" if level is None else f"each errs in at most {told_level(level)}",
+        "told_level": "" if level is None else f"one-sided level {told_level(level)} per bound",
     }
 
 

@@ -66,8 +66,8 @@ def test_clusters_and_families(tmp_path):
     a, b = results(tmp_path, "a", HALF, **fields), results(tmp_path, "b", values, **fields)
     found = verdict(a, b)
     assert (found["n"], found["clusters"]) == (400, 20)
-    assert found["surely_lost"] == ["family kind 1"]
-    assert found["surely_gained"] == ["family kind 0"]
+    assert found["worse_parts"] == ["family kind 1"]
+    assert found["better_parts"] == ["family kind 0"]
     alone = verdict(a, b, "--cluster", "id")
     assert alone["clusters"] == 400
     assert alone["low"] > found["low"]

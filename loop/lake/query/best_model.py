@@ -1,4 +1,4 @@
-"""Which model of a run is the best, by which figure, and how surely.
+"""Which model of a run is the best, by which figure, and whether that is significant.
 
 Of models with the same value the earlier one is the best: more training has not helped.
 """

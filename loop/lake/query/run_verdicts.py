@@ -1,4 +1,4 @@
-"""The verdicts of a run, as its loop committed them: which policy is the best, and how surely."""
+"""The verdicts of a run, as its loop committed them: and which policy is the best."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -46,7 +46,7 @@ class IterationVerdict:
         own = (r for r in self.rows if r.split == split and r.against == "initial")
         return sorted((r for r in own if r.scope == "family"), key=lambda r: r.difference)
 
-    def lost(self, split: str = HELD_OUT) -> list[PolicyVerdict]:
+    def regressions(self, split: str = HELD_OUT) -> list[PolicyVerdict]:
         """Return the families that are worse than M_0's, beyond chance, the worst first."""
         return [r for r in self.families(split) if r.high is not None and r.high < 0]
 
@@ -67,7 +67,7 @@ class IterationVerdict:
                 }
                 for against in BESIDE
             },
-            "lost": [row.name for row in self.lost()],
+            "lost": [row.name for row in self.regressions()],
             "update_survival": self.survival,
         }
 
@@ -184,7 +184,7 @@ def verdict_lines(found: RunVerdict) -> Iterator[str]:
         yield from (f"  {line}" for line in _verdicts(iteration))
         if iteration.survival is not None:
             yield f"  {told_survival(iteration.survival)}"
-        lost = iteration.lost()
+        lost = iteration.regressions()
         if lost:
             yield "  lost since M_0, held-out: " + ", ".join(
                 f"{row.name} {100 * row.before:.0f} -> {100 * row.after:.0f}" for row in lost
@@ -221,5 +221,5 @@ def told_verdict(row: PolicyVerdict) -> str:
     difference = told_difference(row.figure, row.difference)
     if row.low is None or row.high is None:
         return f"{difference} ({too_few(row.n, row.clusters)})"
-    level = "" if row.level is None else f", each bound errs in at most {told_level(row.level)}"
+    level = "" if row.level is None else f", one-sided level {told_level(row.level)} per bound"
     return f"{difference} {told_bounds(row.figure, row.low, row.high)}{level}"

@@ -77,7 +77,7 @@ def told_interval(row: ModelFigure | None) -> str:
 
 
 def told_level(level: float) -> str:
-    """Return the share of comparisons in which a bound errs."""
+    """Return the one-sided error level of a bound, in percent."""
     return f"{100 * level:.2g} %"
 
 
@@ -90,11 +90,11 @@ def told_levels(rows: Iterable[ModelFigure]) -> str | None:
     told = {scope: _range(found) for scope, found in levels.items()}
     if not told:
         return None
-    of = "of changes: each bound errs in at most"
+    of = "of changes: one-sided level"
     if len(set(told.values())) == 1:
-        return f"intervals {of} {next(iter(told.values()))} of comparisons"
+        return f"intervals {of} {next(iter(told.values()))} per bound"
     parts = ", ".join(f"{level} ({scope})" for scope, level in told.items())
-    return f"intervals {of} so many comparisons: {parts}"
+    return f"intervals {of} per bound: {parts}"
 
 
 def _range(levels: Iterable[float]) -> str:
@@ -104,7 +104,7 @@ def _range(levels: Iterable[float]) -> str:
 
 
 def lost_line(lost: LostMost, where: str = "") -> str:
-    """Return a sentence on the group of prompts that lost most, with two of its prompts to look at.
+    """Return a sentence on the group of prompts with the largest loss, with two of its prompts.
 
     `where` is the option that names the lake, after a space.
     """
@@ -114,7 +114,7 @@ def lost_line(lost: LostMost, where: str = "") -> str:
     figures = f"{told_value(lost.figure, change.before)} to {told_value(lost.figure, change.after)}"
     shown = " and ".join(f"`lpfloop show {short_id(prompt)}{where}`" for prompt in change.worse)
     return one_line(
-        f"lost most from M_{lost.before} to M_{lost.after}: {group}, {label} {figures} on "
+        f"largest loss from M_{lost.before} to M_{lost.after}: {group}, {label} {figures} on "
         f"{change.n:,} prompts ({change.lost:,} worse, {change.gained:,} better); {shown}",
         limit=400,
     )

@@ -25,7 +25,7 @@ class PairedResults:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Decision:
-    """Whether the policy of `after` is better than the policy of `before`, and how surely.
+    """Whether the policy of `after` is better than the policy of `before`, with an interval.
 
     `low` and `high` bound the mean difference, each at the requested level; None if clusters are
     too few or too unequal for a bound. `gained` and `lost` are the shares of prompts that got
@@ -101,7 +101,7 @@ def decide(results: PairedResults, *, alpha: float, worthwhile: float) -> Decisi
         gained=float((after > before).mean()),
         lost=float((after < before).mean()),
         p_better=p_value(sums),
-        p_worse=p_value(sums.mirrored()),
+        p_worse=p_value(sums.negate()),
         answer=answer,
         needed=prompts_needed(sums, alpha, worthwhile) if answer == "undecided" else None,
     )
@@ -135,7 +135,7 @@ def parts_of(results: PairedResults, names: Sequence[str | None]) -> dict[str, P
 
 
 def worse_parts(parts: Mapping[str, Decision], alpha: float) -> list[str]:
-    """Return the names of the parts (tasks, families) that surely lost.
+    """Return the names of the parts (tasks, families) that are significantly worse.
 
     Surely: the probability that the result contains any part without a loss is at most `alpha`.
     """
@@ -143,7 +143,7 @@ def worse_parts(parts: Mapping[str, Decision], alpha: float) -> list[str]:
 
 
 def better_parts(parts: Mapping[str, Decision], alpha: float) -> list[str]:
-    """Return the names of the parts (tasks, families) that surely gained, as in `worse_parts`."""
+    """Return the names of the significantly better parts, as in `worse_parts`."""
     return _significant({name: part.p_better for name, part in parts.items()}, alpha)
 
 

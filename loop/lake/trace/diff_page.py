@@ -85,7 +85,7 @@ def _summary_section(summary: pl.DataFrame) -> PageSection:
     ]
     told = [f"--metric or --json also tells of {', '.join(left_out)}"]
     levels = {told_level(row["level"]) for row in summary.to_dicts() if row["low"] is not None}
-    sure = [f"each bound errs in at most {' or '.join(sorted(levels))} of comparisons"]
+    sure = [f"one-sided level {' or '.join(sorted(levels))} per bound"]
     return PageSection(
         heading="",
         grid=Grid(columns=columns, rows=tuple(rows)),

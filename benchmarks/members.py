@@ -187,7 +187,7 @@ def filled(journal: Journal, iteration: int, units: int, group: int) -> None:
         )
     journal.seal(
         EncodedRows(sha256=named("file", iteration), rows=units, data=b""),
-        journal.unsealed(iteration, "sample"),
+        journal.unsealed_parts(iteration, "sample"),
     )
 
 

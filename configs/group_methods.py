@@ -62,7 +62,7 @@ class GRPOTraining(GroupTraining):
     )
 
     @model_validator(mode="after")
-    def _clipped_apart(self) -> "GRPOTraining":
+    def _check_clip_range(self) -> "GRPOTraining":
         """Refuse a range of the ratio that is narrower above than below."""
         if self.clip_high is not None and self.clip_high < self.clip:
             raise ValueError(

@@ -168,7 +168,7 @@ class SteppedTraining(Section):
     )
 
     @model_validator(mode="after")
-    def _published(self) -> "SteppedTraining":
+    def _check_published(self) -> "SteppedTraining":
         """Refuse settings about intermediate policies if none are published."""
         asked = "choose=best" if self.choose == "best" else "held_out_each=true"
         if not self.publish_every and (self.choose == "best" or self.held_out_each):
@@ -238,7 +238,7 @@ class PPOTraining(SamplingTraining):
 
     @model_validator(mode="before")
     @classmethod
-    def _unwhitened(cls, values: Any) -> Any:
+    def _default_whitening(cls, values: Any) -> Any:
         """Default to no whitening of advantages if rewards are relative."""
         if not isinstance(values, Mapping):
             return values

@@ -39,13 +39,13 @@ class Pools:
         """The plural word for entries, which is also the key in a file."""
         return f"{self.item}s"
 
-    def shipped(self) -> tuple[str, ...]:
+    def shipped_names(self) -> tuple[str, ...]:
         """Return the names of the pools that come with the package."""
         return tuple(sorted(path.stem for path in self.folder.glob("*.yaml")))
 
     def place(self, name_or_path: str) -> Path:
         """Return the file of a shipped pool, or `name_or_path` as a path."""
-        is_shipped = name_or_path in self.shipped()
+        is_shipped = name_or_path in self.shipped_names()
         return self.folder / f"{name_or_path}.yaml" if is_shipped else Path(name_or_path)
 
     def read(self, path: Path, section: type[S]) -> list[S]:
@@ -81,8 +81,8 @@ class Pools:
         """
         document = self._document(path)
         base = document.get(EXTENDS)
-        if base is not None and (not may_extend or base not in self.shipped()):
-            names = ", ".join(self.shipped())
+        if base is not None and (not may_extend or base not in self.shipped_names()):
+            names = ", ".join(self.shipped_names())
             raise ConfigError(
                 f"{path}: 'extends' must name a shipped pool that extends none ({names})"
             )
@@ -119,7 +119,7 @@ class Pools:
         return name in self.nested and isinstance(part, dict)
 
     def _document(self, path: Path) -> dict[str, object]:
-        names = ", ".join(self.shipped())
+        names = ", ".join(self.shipped_names())
         missing = f"no pool of {self.items} can be read"
         hint, integer_keys = f"; shipped are {names}", bool(self.nested)
         document = read_yaml(path, missing=missing, hint=hint, integer_keys=integer_keys)

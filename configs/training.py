@@ -135,7 +135,7 @@ class TrainingConfig(Section):
     )
 
     @model_validator(mode="after")
-    def _with_what_it_can_be_sharded(self) -> Self:
+    def _check_sharding(self) -> Self:
         others = {
             "lora.quantise=nf4": self.lora.quantise != "none" and self.lora.r > 0,
             "optimizer=adamw_8bit": self.optimizer == "adamw_8bit",

@@ -133,7 +133,7 @@ class FeedbackCritic:
             texts["reference"] = prompt.reference or ""
             template = "critique_reference"
         return build_question(
-            self.templates[template], texts, self.expected(prompt), key, values=values
+            self.templates[template], texts, self.expected_reply(prompt), key, values=values
         )
 
     def shows_reference(self, prompt: Prompt) -> bool:
@@ -141,7 +141,7 @@ class FeedbackCritic:
         there = bool(prompt.reference and prompt.reference.strip())
         return self.use_reference and there and prompt.task in self.task_aspects
 
-    def expected(self, prompt: Prompt) -> RatedAspects:
+    def expected_reply(self, prompt: Prompt) -> RatedAspects:
         """Return the reply expected about an answer to `prompt`."""
         fixed = self.task_aspects.get(prompt.task)
         if fixed is not None:

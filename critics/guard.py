@@ -126,7 +126,7 @@ class Guard:
         """The text before a verdict: the line with the mark, empty without one."""
         return "" if self.mark is None else f"{self.mark}\n"
 
-    def shown(self, text: str) -> str:
+    def fence(self, text: str) -> str:
         """Return `text` as a guarded question shows it: nothing in it ends it, nor opens a part."""
         if self.nonce is None:
             return text
@@ -137,7 +137,7 @@ class Guard:
             safe = forged.sub(rf"\g<1>{WORD_JOINER}", safe)
         return f"<{TEXT_TAG}-{self.nonce}>\n{safe}\n</{TEXT_TAG}-{self.nonce}>"
 
-    def told(self, messages: tuple[Message, ...], place: str | None) -> tuple[Message, ...]:
+    def add_rules(self, messages: tuple[Message, ...], place: str | None) -> tuple[Message, ...]:
         """Return the messages with the rules: the tags around texts, and the place of the verdict.
 
         `place` describes the place of the line, `{mark}`; None for a judge whose replies are too
@@ -150,7 +150,7 @@ class Guard:
             said += f" {COUNTS.format(place=place.format(mark=self.mark))}"
         return _with_last(messages, said)
 
-    def told_of_object(self, messages: tuple[Message, ...], outline: str) -> tuple[Message, ...]:
+    def add_object_rules(self, messages: tuple[Message, ...], outline: str) -> tuple[Message, ...]:
         """Return the messages to a judge whose reply is one object, which `outline` shows."""
         data = DATA.format(tag=f"{TEXT_TAG}-{self.nonce}")
         return _with_last(messages, f"{data} {OBJECT_COUNTS.format(outline=outline)}")

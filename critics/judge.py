@@ -171,14 +171,14 @@ class Question(Generic[T]):
     mark: str | None = None
     schema: ReplySchema | None = None
 
-    def guarded(self, guard: Guard, *, short: bool = False) -> "Question[T]":
+    def with_guard(self, guard: Guard, *, short: bool = False) -> "Question[T]":
         """Return the question under a guard; replies of a few tokens, `short`, omit the mark."""
         schema = None if short else schema_under(guard, self.expected)
         if schema is not None:
-            messages = guard.told_of_object(self.messages, outline(schema))
+            messages = guard.add_object_rules(self.messages, outline(schema))
             return replace(self, messages=messages, mark=guard.mark, schema=schema)
         place = None if short else self.expected.place
-        messages = guard.told(self.messages, place)
+        messages = guard.add_rules(self.messages, place)
         return replace(self, messages=messages, mark=None if short else guard.mark)
 
     def read(self, text: str, finish_reason: FinishReason) -> list[Reading[T]]:
@@ -188,7 +188,7 @@ class Question(Generic[T]):
             _require_readable(text, finish_reason)
             if self.schema is not None:
                 return list(self._read_object(text, self.schema, cut=cut))
-            return list(self.expected.read(self._heard(text, cut=cut)))
+            return list(self.expected.read(self._split_reply(text, cut=cut)))
         except UnreadError as error:
             return unread(error.status, self.expected)
 
@@ -226,7 +226,7 @@ class Question(Generic[T]):
         require_follows({MARK_FIELD: self.mark, **said}, schema)
         return self.expected.read_object(said, self.judged)
 
-    def _heard(self, text: str, *, cut: bool) -> HeardReply:
+    def _split_reply(self, text: str, *, cut: bool) -> HeardReply:
         """Return the part of a reply that counts, and the part before it.
 
         Raises:
@@ -270,13 +270,13 @@ def build_question(
     """
     judged = tuple(texts.values())
     guard = key.over(judged, [template])
-    shown = {name: guard.shown(defuse_tags(text, tags(template))) for name, text in texts.items()}
+    shown = {name: guard.fence(defuse_tags(text, tags(template))) for name, text in texts.items()}
     return Question(
         messages=user_message(render(template, {**(values or {}), **shown})),
         expected=expected,
         own_lines=own_lines,
         judged=judged,
-    ).guarded(guard)
+    ).with_guard(guard)
 
 
 def schema_under(guard: Guard, expected: Expected[T]) -> ReplySchema | None:

@@ -96,7 +96,7 @@ def adopt(lake: Path, name: str | None, *, force: bool = False) -> AdoptedRun:
         for damage in missing:
             lose(store.journal, damage.unit, damage.path, damage.reason)
         taken = {"epoch": snapshot.epoch, "number": snapshot.number}
-        told = {"from": before.told(), **taken, "missing": len(missing)}
+        told = {"from": before.describe(), **taken, "missing": len(missing)}
         store.journal.record(ADOPTED, told)
     objects = objects_of(folder)
     for path in objects.files(folder / OWN):
@@ -129,7 +129,7 @@ def _adoptable(folder: Path, bucket: Bucket, *, force: bool) -> Head:
             own = run_argument(folder)
             raise AdoptionError(f"run {name} is on this machine: `lpfloop resume {own}` continues")
         raise AdoptionError(
-            f"run {name} is on this machine as it was before {newest.told()} adopted it: move "
+            f"run {name} is on this machine as it was before {newest.describe()} adopted it: move "
             f"{folder} away first"
         )
     if newest is None:
@@ -137,14 +137,14 @@ def _adoptable(folder: Path, bucket: Bucket, *, force: bool) -> Head:
     if not snapshots(bucket):
         raise AdoptionError(
             f"{bucket.url} holds no snapshot of the journal, so its committed objects are unknown: "
-            f"{newest.told()} took none"
+            f"{newest.describe()} took none"
         )
     age = None if is_own(folder, newest) else sign_of_life_s(bucket, newest)
     if age is not None and age < ALIVE_S and not force:
         raise AdoptionError(
-            f"run {name} may be worked on: its head, {newest.told()}, gave a sign of life {age:.0f}"
-            f" s ago; end it there, wait until {ALIVE_S / 60:.0f} minutes are over, or take the "
-            "run from it by --force"
+            f"run {name} may be worked on: its head, {newest.describe()}, gave a sign of life "
+            f"{age:.0f} s ago; end it there, wait until {ALIVE_S / 60:.0f} minutes are over, or "
+            "take the run from it by --force"
         )
     return newest
 

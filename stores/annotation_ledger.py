@@ -118,7 +118,7 @@ class AnnotationLedger:
         """Return the people who have judged each place of a queue, or hold it now."""
         return self._people(queue, held_since=time.time() - LAPSE_S)
 
-    def judged(self, queue: str) -> dict[int, set[str]]:
+    def judges_by_place(self, queue: str) -> dict[int, set[str]]:
         """Return the people who have judged each place of a queue."""
         return self._people(queue, held_since=math.inf)
 
@@ -132,7 +132,7 @@ class AnnotationLedger:
             found.setdefault(place, set()).add(annotator)
         return found
 
-    def held(self, queue: str, annotator: str) -> tuple[str, float] | None:
+    def held_item(self, queue: str, annotator: str) -> tuple[str, float] | None:
         """Return the item of a queue that a person holds, and since when (seconds of the epoch)."""
         found = self._ask(
             "SELECT i.item, a.begun FROM items i JOIN assignments a ON a.item = i.item "
@@ -144,7 +144,7 @@ class AnnotationLedger:
     def assign(self, queue: str, annotator: str, choose: Choose) -> str | None:
         """Return the item for a person to judge now: the one they hold, or the one chosen."""
         with self._transaction() as database:
-            held = self.held(queue, annotator)
+            held = self.held_item(queue, annotator)
             if held is not None:
                 return held[0]
             seen = self._ask(
@@ -224,7 +224,7 @@ class AnnotationLedger:
                 (item, annotator, time.time()),
             )
 
-    def given(self) -> list[LedgerEntry]:
+    def judgments(self) -> list[LedgerEntry]:
         """Return all judgements in order, including the undone ones."""
         rows = self._ask(
             "SELECT number, queue, item, annotator, at, seconds, row, undone, unit "
@@ -234,7 +234,7 @@ class AnnotationLedger:
 
     def waiting(self) -> list[LedgerEntry]:
         """Return the judgements that are to be imported into the run, in order."""
-        return [entry for entry in self.given() if not entry.undone and entry.unit is None]
+        return [entry for entry in self.judgments() if not entry.undone and entry.unit is None]
 
     def came_in(self, numbers: Iterable[int], unit: str) -> None:
         """Note that a unit of the run now holds these judgements."""
@@ -278,7 +278,7 @@ def entries(folder: Path) -> list[LedgerEntry]:
     if not has_ledger(folder):
         return []
     with closing(AnnotationLedger(folder)) as ledger:
-        return ledger.given()
+        return ledger.judgments()
 
 
 def _open(path: Path) -> sqlite3.Connection:

@@ -116,9 +116,9 @@ class Bucket:
 
     def sizes(self, below: str) -> dict[str, int]:
         """Return the size of each object below `below`, a whole name or a folder; {} if none."""
-        return {name: size for name, (size, _) in self.listed(below).items()}
+        return {name: size for name, (size, _) in self.list_objects(below).items()}
 
-    def listed(self, below: str) -> dict[str, tuple[int, float]]:
+    def list_objects(self, below: str) -> dict[str, tuple[int, float]]:
         """Return size and time of change (seconds) of each object below `below`.
 
         A slash at the end marks `below` as a folder, which saves the request for an object.
@@ -149,7 +149,7 @@ class Bucket:
     def time(self) -> float:
         """Return the time of the bucket's clock, in seconds; it writes an object to learn it."""
         self.put("clock", b"read")
-        return self.listed("clock")["clock"][1]
+        return self.list_objects("clock")["clock"][1]
 
     def copy(self, name: str, target: str) -> None:
         """Copy an object below the prefix, of any size."""

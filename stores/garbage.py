@@ -118,7 +118,7 @@ def _unreferenced_folders(journal: Reader) -> Iterator[Garbage]:
             if path.name not in known:
                 reason = "no unit refers to it: it was published, and not committed"
                 yield Garbage(path=path, size=size, reason=reason)
-    pending = set(journal.lost())
+    pending = set(journal.damaged_units())
     for path, size in _inside(objects, folder / QUARANTINE):
         if not pending:
             reason = "it was damaged, and what it held was made again"

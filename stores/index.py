@@ -98,7 +98,7 @@ class Index:
         with _readable(folder):
             self._db = _connect(folder)
 
-    def indexed(self) -> frozenset[str]:
+    def indexed_parts(self) -> frozenset[str]:
         """Return the keys of the parts that are indexed."""
         with _readable(self.folder):
             parts = self._db.open_table(PARTS)
@@ -169,7 +169,7 @@ class IndexWriter(Index):
         note = self.folder / PENDING
         if not note.exists():
             return
-        left = sorted(set(json.loads(note.read_bytes())) - self.indexed())
+        left = sorted(set(json.loads(note.read_bytes())) - self.indexed_parts())
         with _readable(self.folder):
             for chosen in _in_groups("part", left):
                 for name in SEARCHED:

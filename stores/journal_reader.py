@@ -257,7 +257,7 @@ class Reader:
         """Return the parts in a stage file, in the order of their chunks."""
         return self._parts("p.file = ?1", file)
 
-    def unsealed(self, iteration: int, stage: str) -> list[Part]:
+    def unsealed_parts(self, iteration: int, stage: str) -> list[Part]:
         """Return a stage's parts that are in the journal, in order."""
         return self._parts("u.iteration = ?1 AND u.stage = ?2 AND p.file IS NULL", iteration, stage)
 
@@ -412,7 +412,7 @@ class Reader:
         ((total,),) = self._query("SELECT coalesce(sum(seconds), 0) FROM stages")
         return max(0.0, float(total) - float(self.meta(TWICE) or 0))
 
-    def served(self) -> list[Serving]:
+    def serving_reports(self) -> list[Serving]:
         """Return the reports of endpoints about themselves, once per stage, in stage order."""
         return [
             Serving(iteration, stage, json.loads(said), units)
@@ -423,11 +423,11 @@ class Reader:
             )
         ]
 
-    def lost(self) -> list[str]:
+    def damaged_units(self) -> list[str]:
         """Return the units whose rows were damaged and are pending again."""
         return [str(unit) for (unit,) in self._query("SELECT DISTINCT unit FROM lost")]
 
-    def spent(self) -> Cost:
+    def total_cost(self) -> Cost:
         """Return the cost of the run: committed, reserved now, and lost in crashes."""
         costs = [self.meta("abandoned") or "{}"]
         costs += [cost for (cost,) in self._query("SELECT cost FROM reservations")]
@@ -435,7 +435,7 @@ class Reader:
         costs += [totals for (totals,) in self._query("SELECT totals FROM stages")]
         return sum((read_cost(text) for text in costs), Cost())
 
-    def kept(self) -> dict[str, Cost]:
+    def kept_replies(self) -> dict[str, Cost]:
         """Return the unfinished units with kept replies, and the cost of these replies."""
         found = dict[str, Cost]()
         for unit, text in self._query("SELECT unit, cost FROM replies"):

@@ -215,12 +215,12 @@ class SnapshotKeeper:
             if asked:
                 due = min(due, max(now, earliest))
             if now >= due:
-                kept = self._kept()
+                kept = self._take_snapshot()
                 ended = time.monotonic()
                 earliest = ended + REST * (ended - now)
                 due = max(earliest, now + (60 * self.minutes if kept else RETRY_S))
 
-    def _kept(self) -> bool:
+    def _take_snapshot(self) -> bool:
         """Take a snapshot; if the bucket is away or the disk full, log it once and return False."""
         try:
             self._journal.take_snapshot()
@@ -253,7 +253,7 @@ def snapshots(bucket: Bucket) -> list[Snapshot]:
             size=size,
             changed=changed,
         )
-        for name, (size, changed) in bucket.listed(SNAPSHOTS).items()
+        for name, (size, changed) in bucket.list_objects(SNAPSHOTS).items()
         if (match := _NAME.fullmatch(name))
     ]
     return sorted(found, key=lambda each: (each.epoch, each.number), reverse=True)

@@ -256,7 +256,7 @@ class RunWriter:
         try:
             fetched = self.when_there_is_room(lambda: self._fetch_model(folder))
         except DamagedError as error:
-            raise self._lost(self._trained(table, name), folder, error) from error
+            raise self._quarantine(self._publishing_unit(table, name), folder, error) from error
         require_canaries(self.journal, name)
         return fetched
 
@@ -319,17 +319,17 @@ class RunWriter:
         self._units.forget(part.file)
         for other in self.journal.parts_in(part.file):
             if other.unit != part.unit:
-                self._lost(other.unit, path, error)
-        return self._lost(part.unit, path, error)
+                self._quarantine(other.unit, path, error)
+        return self._quarantine(part.unit, path, error)
 
-    def _trained(self, table: str, name: str) -> str:
+    def _publishing_unit(self, table: str, name: str) -> str:
         """Return the unit that published a model."""
         for part in self.journal.parts(table=table):
             if name in self._units.read(part.unit, table)[MODELS[table]].to_pylist():
                 return part.unit
         raise JournalError(f"no unit has published {table}/{name}")
 
-    def _lost(self, unit: str, path: Path, error: DamagedError) -> OwedAgainError:
+    def _quarantine(self, unit: str, path: Path, error: DamagedError) -> OwedAgainError:
         """Quarantine a damaged file or folder and make its unit pending again."""
         return self.when_there_is_room(lambda: lose(self.journal, unit, path, str(error)))
 

@@ -219,7 +219,7 @@ class InBucket(Objects):
 
     def check_folder(self, path: Path) -> None:
         """Hash every object of a folder in the bucket."""
-        listed = self._listed(path)
+        listed = self._read_manifest(path)
         for file in self.sizes(path):
             if file not in {*listed, path / MANIFEST}:
                 raise DamagedError(f"{self.at(file)} was added after {self.at(path)} was published")
@@ -255,7 +255,7 @@ class InBucket(Objects):
 
     def files(self, folder: Path) -> list[Path]:
         """List the objects in a folder."""
-        names = self._bucket.listed(f"{self._name(folder)}/")
+        names = self._bucket.list_objects(f"{self._name(folder)}/")
         return [path for name in names if (path := self._folder / name).parent == folder]
 
     def sizes(self, below: Path) -> dict[Path, int]:
@@ -311,7 +311,7 @@ class InBucket(Objects):
     def _upload(self, path: Path) -> None:
         self._bucket.put_file(self._name(path), path)
 
-    def _listed(self, path: Path) -> dict[Path, str]:
+    def _read_manifest(self, path: Path) -> dict[Path, str]:
         """Return the SHA-256 of each file that a folder's manifest lists."""
         manifest = self._read(path / MANIFEST)
         if hashlib.sha256(manifest).hexdigest() != path.name:
@@ -329,7 +329,7 @@ class InBucket(Objects):
         Raises:
             DamagedError: if it is incomplete or altered in the bucket.
         """
-        listed = self._listed(path)
+        listed = self._read_manifest(path)
         draft = path.parent / f"{durable.TEMPORARY}{secrets.token_hex(8)}"
         drafts = {file: draft / file.relative_to(path) for file in listed}
         try:

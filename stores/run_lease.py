@@ -82,7 +82,7 @@ class Head:
         """Return it as a JSON document."""
         return json.dumps(asdict(self)).encode()
 
-    def told(self) -> str:
+    def describe(self) -> str:
         """Describe the head for a message."""
         when = time.strftime("%Y-%m-%d %H:%M:%S%z", time.localtime(self.at))
         return f"{self.host} at {when} (epoch {self.epoch})"
@@ -153,11 +153,11 @@ class SignsOfLife:
         wait_s = BEAT_S
         try:
             while not self._ending.wait(wait_s):
-                wait_s = BEAT_S if self._given() else RETRY_S
+                wait_s = BEAT_S if self._give_sign() else RETRY_S
         except FencedError as error:
             self._on_adopted(error)
 
-    def _given(self) -> bool:
+    def _give_sign(self) -> bool:
         """Give a sign; if the bucket is away, log it once and return False."""
         try:
             self._headship.check()
@@ -239,7 +239,7 @@ def is_own(folder: Path, head: Head) -> bool:
 
 def sign_of_life_s(bucket: Bucket, head: Head) -> float | None:
     """Return the age of a head's beat in seconds; None if it ended cleanly or never gave one."""
-    found = bucket.listed(head.beat)
+    found = bucket.list_objects(head.beat)
     if not found or json.loads(bucket.read(head.beat))["ended"]:
         return None
     return bucket.time() - found[head.beat][1]
@@ -247,5 +247,5 @@ def sign_of_life_s(bucket: Bucket, head: Head) -> float | None:
 
 def _adopted_error(bucket: Bucket, head: Head | None, what: str) -> AdoptedError:
     run = bucket.url.rpartition("/")[2]
-    who = "another machine" if head is None else head.told()
+    who = "another machine" if head is None else head.describe()
     return AdoptedError(f"run {run} was adopted by {who}; {what}")

@@ -52,7 +52,7 @@ def seal_stage(journal: Journal, iteration: int, stage: str, *, finished: bool) 
     Raises:
         JournalError: if rows were lost meanwhile; they stay in the journal then.
     """
-    parts = journal.unsealed(iteration, stage)
+    parts = journal.unsealed_parts(iteration, stage)
     for table in dict.fromkeys(part.table for part in parts):
         for group in _groups([part for part in parts if part.table == table], finished=finished):
             reach("lake.seal")

@@ -153,7 +153,7 @@ def _panels(title: str, axis: str, found: Mapping[str, Courses], *, log_x: bool)
 def _notes(evidence: Evidence, best: Mapping[str, Courses]) -> list[str]:
     notes = [
         f"{label}: the reward model ranks "
-        f"{SeedEstimate.of(evidence.by_seed(arm.name, reward_accuracy), '%').told()} of the pairs "
+        f"{SeedEstimate.of(evidence.by_seed(arm.name, reward_accuracy), '%').cell()} of the pairs "
         "held back as their labels say; the true score is highest at n = "
         f"{', '.join(f'{max(true, key=lambda n: true[n]):g}' for _, true in best[label])} "
         "(seed by seed)."

@@ -124,9 +124,9 @@ def _methods(evidence: Evidence, rates: Mapping[StudyArm, Sequence[float]]) -> S
         [
             arm.recipe,
             f"{in_paper}",
-            SeedEstimate.of(rates[arm]).told(),
-            SeedEstimate.of(_by_seed(evidence, arm, TRUE_SCORE), digits=2).told(),
-            SeedEstimate.of(_by_seed(evidence, arm, LENGTH)).told(),
+            SeedEstimate.of(rates[arm]).cell(),
+            SeedEstimate.of(_by_seed(evidence, arm, TRUE_SCORE), digits=2).cell(),
+            SeedEstimate.of(_by_seed(evidence, arm, LENGTH)).cell(),
         ]
         for arm, in_paper in IN_PAPER.items()
     ]
@@ -144,13 +144,13 @@ def _notes(evidence: Evidence, leads: Mapping[StudyArm, SeedEstimate]) -> list[s
         )
         for arm in (*OPTIMISING, *DIRECT)
     }
-    told = "; ".join(f"{arm.recipe} {estimate.told()}" for arm, estimate in true.items())
+    told = "; ".join(f"{arm.recipe} {estimate.cell()}" for arm, estimate in true.items())
     better = SeedEstimate.of(evidence.by_seed(FEEDME.name, learned_lead), digits=2, signed=True)
     held_back = SeedEstimate.of(evidence.by_seed(BEST_OF_N.name, reward_accuracy), "%")
     notes = [
         f"By the hidden human's score, above sft: {told}.",
-        f"The answers that FeedME learns lie above all compared ones by {better.told()} of it.",
-        f"The reward model ranks {held_back.told()} of the noisy pairs held back as annotators do.",
+        f"The answers that FeedME learns lie above all compared ones by {better.cell()} of it.",
+        f"The reward model ranks {held_back.cell()} of the noisy pairs held back as annotators do.",
     ]
     gaining = [arm.recipe for arm in DIRECT if leads[arm].value > MARGIN]
     if gaining and better.value > 0:

@@ -150,7 +150,7 @@ def _last(drifts: Mapping[str, Sequence[Mapping[float, float]]]) -> Mapping[str,
 
 
 def _row(title: str, found: Mapping[str, Sequence[float]], digits: int) -> list[str]:
-    return [title, *(SeedEstimate.of(of, digits=digits).told() for of in found.values())]
+    return [title, *(SeedEstimate.of(of, digits=digits).cell() for of in found.values())]
 
 
 def _notes(
@@ -164,8 +164,8 @@ def _notes(
     reading = "more" if less.value > smaller.value else "less"
     return [
         (
-            f"With the term the mean wanders less by {less.told()}, and the rewards' own deviation "
-            f"is smaller by {smaller.told()}: what it wanders has shrunk {reading} than the "
+            f"With the term the mean wanders less by {less.cell()}, and the rewards' own deviation "
+            f"is smaller by {smaller.cell()}: what it wanders has shrunk {reading} than the "
             "rewards have, which is what the second claim is about."
         )
     ]

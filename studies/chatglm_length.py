@@ -158,13 +158,13 @@ def _by_bucket(found: Found) -> StudyTable:
     return StudyTable(
         title="Correlation of reward with length, by difference in tokens",
         columns=["difference", *columns],
-        rows=[[str(b), *(column[b].told() for column in columns.values())] for b in shared],
+        rows=[[str(b), *(column[b].cell() for column in columns.values())] for b in shared],
     )
 
 
 def _agreements(found: Found, fair: Mapping[str, Sequence[float]]) -> StudyTable:
-    every = [SeedEstimate.of(map(agreement, seeds)).told() for seeds in found.values()]
-    equal = [SeedEstimate.of(fair[label]).told() for label in found]
+    every = [SeedEstimate.of(map(agreement, seeds)).cell() for seeds in found.values()]
+    equal = [SeedEstimate.of(fair[label]).cell() for label in found]
     return StudyTable(
         title="Agreement with people on held-out pairs, in %",
         columns=["pairs", *found],
@@ -209,7 +209,7 @@ def _notes(evidence: Evidence, found: Found) -> list[str]:
         f"Pairs that the reward models learned from: {told}.",
         (
             "People like the longer of two answers more in "
-            f"{SeedEstimate.of(longer, '%').told()} of pairs that differ in length, so that some "
+            f"{SeedEstimate.of(longer, '%').cell()} of pairs that differ in length, so that some "
             "of the correlation is worth having: what agreement falls by on all pairs is that and "
             "the pairs that balancing drops."
         ),

@@ -134,7 +134,7 @@ def find(evidence: Evidence) -> StudyFinding:
                 title="Falls of the probes, in points",
                 columns=["probe", *found],
                 rows=[
-                    [probe, *(_fall(seeds, probe).told() for seeds in found.values())]
+                    [probe, *(_fall(seeds, probe).cell() for seeds in found.values())]
                     for probe in found["with"][0]
                 ],
             ),
@@ -144,7 +144,7 @@ def find(evidence: Evidence) -> StudyFinding:
                 rows=[
                     [
                         "mean score of PPO's last step",
-                        *(SeedEstimate.of(of, digits=2).told() for of in scores.values()),
+                        *(SeedEstimate.of(of, digits=2).cell() for of in scores.values()),
                     ]
                 ],
             ),
@@ -219,9 +219,9 @@ def _notes(
     most = max(probes, key=lambda probe: _fall(off, probe).value)
     cost = SeedEstimate.difference(scores["with"], scores["without"], digits=2)
     return [
-        f"Without the loss `{most}` falls most, by {_fall(off, most).told()} points.",
+        f"Without the loss `{most}` falls most, by {_fall(off, most).cell()} points.",
         (
-            f"With it PPO's last step scores higher by {cost.told()}: what is kept is paid for in "
+            f"With it PPO's last step scores higher by {cost.cell()}: what is kept is paid for in "
             "reward if that is below 0."
         ),
     ]

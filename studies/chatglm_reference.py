@@ -125,7 +125,7 @@ def find(evidence: Evidence) -> StudyFinding:
                 title="PPO",
                 columns=["figure", *found],
                 rows=[
-                    ["mean reward of the first step", *(one.told() for one in first.values())],
+                    ["mean reward of the first step", *(one.cell() for one in first.values())],
                     ["KL at the highest score that both reach, nats", *_cells(costs)],
                     ["rise of the score", *_cells(rises)],
                 ],
@@ -191,7 +191,7 @@ def rise(steps: Sequence[OptimisedStep]) -> float:
 
 
 def _cells(found: Mapping[str, Sequence[float]]) -> list[str]:
-    return [SeedEstimate.of(of, digits=2).told() for of in found.values()]
+    return [SeedEstimate.of(of, digits=2).cell() for of in found.values()]
 
 
 def _first(found: Mapping[str, Sequence[Sequence[OptimisedStep]]]) -> Lines:
@@ -230,13 +230,13 @@ def _notes(
     apart = SeedEstimate.difference(rises[LESS], rises[ALONE], digits=2)
     kl = SeedEstimate.difference(costs[LESS], costs[ALONE], "nats", digits=2)
     return [
-        f"The reward alone begins at {alone.told()}: a reward model of pairs has no zero.",
+        f"The reward alone begins at {alone.cell()}: a reward model of pairs has no zero.",
         (
-            f"With the reference the score rises by {apart.told()} more than without; a reference "
+            f"With the reference the score rises by {apart.cell()} more than without; a reference "
             "answer is one sample, whose own reward is noise in every advantage."
         ),
         (
-            f"The KL at the same score differs by {kl.told()}; were the paper's sentence to be "
+            f"The KL at the same score differs by {kl.cell()}; were the paper's sentence to be "
             "read as printed, it would be above 0."
         ),
     ]

@@ -93,7 +93,7 @@ def find(evidence: Evidence) -> StudyFinding:
                 rows=[
                     [
                         title,
-                        *(SeedEstimate.of(of, digits=2, signed=True).told() for of in by.values()),
+                        *(SeedEstimate.of(of, digits=2, signed=True).cell() for of in by.values()),
                     ]
                     for title, by in (("reward", gains), ("true score", true))
                 ],
@@ -166,12 +166,12 @@ def _notes(
     out = SeedEstimate.of(evidence.by_seed(ON.name, share_left_out), "%")
     return [
         (
-            f"At a margin of {MARGIN:g} the filter leaves out {out.told()} of 600 prompts, by {K} "
+            f"At a margin of {MARGIN:g} the filter leaves out {out.cell()} of 600 prompts, by {K} "
             "answers each, which cost the filtered arm more samples than the other."
         ),
         (
-            f"Of a prompt's {K} answers, {SeedEstimate.of(left, '%').told()} are different texts "
-            f"where it is left out, {SeedEstimate.of(kept, '%').told()} where it is kept."
+            f"Of a prompt's {K} answers, {SeedEstimate.of(left, '%').cell()} are different texts "
+            f"where it is left out, {SeedEstimate.of(kept, '%').cell()} where it is kept."
         ),
     ]
 

@@ -73,7 +73,7 @@ def _notes(evidence: Evidence) -> list[str]:
         beta: SeedEstimate.of(evidence.by_seed(arm.name, margin_of_logs), "nats")
         for beta, arm in ARMS.items()
     }
-    told = "; ".join(f"{value.told()} at beta {beta:g}" for beta, value in moved.items())
+    told = "; ".join(f"{value.cell()} at beta {beta:g}" for beta, value in moved.items())
     return [f"By the end of training, chosen answers had moved from rejected ones by {told}."]
 
 

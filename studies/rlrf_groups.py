@@ -76,7 +76,7 @@ def _learned(evidence: Evidence, rival: StudyArm) -> str:
     apart = SeedEstimate.of(evidence.by_seed(COURSE.name, margin_of_logs), "nats")
     return (
         f"Of the {N + M} answers that RLRF has to a prompt, its first iteration makes "
-        f"{pairs.told()} pairs, which DPO moves apart by {apart.told()}; {rival.recipe} learns "
+        f"{pairs.cell()} pairs, which DPO moves apart by {apart.cell()}; {rival.recipe} learns "
         "from each answer that it draws, and draws the next ones from what it has learned."
     )
 
@@ -133,10 +133,10 @@ def _spent(courses: dict[str, tuple[TokenCourse, ...]]) -> StudyTable:
         rows.append(
             (
                 name,
-                SeedEstimate.of(100 * (point.score(VERIFIED) or 0.0) for point in last).told(),
-                SeedEstimate.of((float(c.policy_tokens) for c in costs), digits=0).told(),
-                SeedEstimate.of((float(c.judge_tokens) for c in costs), digits=0).told(),
-                SeedEstimate.of((float(c.judge_calls) for c in costs), digits=0).told(),
+                SeedEstimate.of(100 * (point.score(VERIFIED) or 0.0) for point in last).cell(),
+                SeedEstimate.of((float(c.policy_tokens) for c in costs), digits=0).cell(),
+                SeedEstimate.of((float(c.judge_tokens) for c in costs), digits=0).cell(),
+                SeedEstimate.of((float(c.judge_calls) for c in costs), digits=0).cell(),
             )
         )
     return StudyTable(

@@ -72,9 +72,9 @@ def find(evidence: Evidence) -> StudyFinding:
 def _lengths(evidence: Evidence, told: Mapping[str, SeedEstimate]) -> StudyTable:
     arms = {**{name: arm for name, (arm, _) in LOOPS.items()}, BY_REWARD: REWARD_DPO}
     first = SeedEstimate.of(evidence.by_seed(DPO.name, lambda run: mean_length(run, 0)))
-    rows = [("M_0", first.told(), "-")]
+    rows = [("M_0", first.cell(), "-")]
     rows += [
-        (name, SeedEstimate.of(evidence.by_seed(arm.name, mean_length)).told(), told[name].told())
+        (name, SeedEstimate.of(evidence.by_seed(arm.name, mean_length)).cell(), told[name].cell())
         for name, arm in arms.items()
     ]
     return StudyTable(

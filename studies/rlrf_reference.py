@@ -84,7 +84,7 @@ def _critics(evidence: Evidence) -> StudyTable:
     """Return the AUROC of ratings, with and without references, and of rewards."""
 
     def row(label: str, arm: str, measure: "partial[float]") -> Sequence[str]:
-        return label, SeedEstimate.of(evidence.by_seed(arm, measure)).told()
+        return label, SeedEstimate.of(evidence.by_seed(arm, measure)).cell()
 
     rows = [
         (f"{task}: {label}", value)

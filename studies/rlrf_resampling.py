@@ -78,7 +78,7 @@ def _spent(evidence: Evidence) -> StudyTable:
 
     def cells(arm: StudyArm) -> list[str]:
         measures = (policy_tokens, critiques_asked)
-        return [SeedEstimate.of(evidence.by_seed(arm.name, m), digits=0).told() for m in measures]
+        return [SeedEstimate.of(evidence.by_seed(arm.name, m), digits=0).cell() for m in measures]
 
     return StudyTable(
         title="What is spent on training",

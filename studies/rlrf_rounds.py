@@ -56,9 +56,9 @@ def _spent(evidence: Evidence, gains: dict[str, SeedEstimate]) -> StudyTable:
     rows = [
         (
             name,
-            gains[name].told(),
-            SeedEstimate.of(evidence.by_seed(arm.name, pairs_a_prompt), digits=2).told(),
-            SeedEstimate.of(evidence.by_seed(arm.name, policy_tokens), digits=0).told(),
+            gains[name].cell(),
+            SeedEstimate.of(evidence.by_seed(arm.name, pairs_a_prompt), digits=2).cell(),
+            SeedEstimate.of(evidence.by_seed(arm.name, policy_tokens), digits=0).cell(),
         )
         for name, arm in ARMS.items()
     ]

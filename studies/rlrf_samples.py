@@ -63,13 +63,13 @@ def _made(evidence: Evidence) -> StudyTable:
 
     def right(arm: StudyArm, kind: str) -> str:
         by_seed = evidence.by_seed(arm.name, lambda run: right_drafts(run, kind))
-        return SeedEstimate.of(by_seed).told()
+        return SeedEstimate.of(by_seed).cell()
 
     rows = [
         (
             name,
-            SeedEstimate.of(evidence.by_seed(arm.name, gain), signed=True).told(),
-            SeedEstimate.of(evidence.by_seed(arm.name, pairs_a_prompt), digits=2).told(),
+            SeedEstimate.of(evidence.by_seed(arm.name, gain), signed=True).cell(),
+            SeedEstimate.of(evidence.by_seed(arm.name, pairs_a_prompt), digits=2).cell(),
             right(arm, "sample"),
             right(arm, "refinement"),
         )

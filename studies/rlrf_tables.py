@@ -25,15 +25,15 @@ def models_by_task(evidence: Evidence, first: StudyArm, arms: Mapping[str, Study
 
 
 def _cells(by_seed: Sequence[Mapping[str, float]], tasks: Sequence[str]) -> list[str]:
-    return [SeedEstimate.of(shares[task] for shares in by_seed).told() for task in tasks]
+    return [SeedEstimate.of(shares[task] for shares in by_seed).cell() for task in tasks]
 
 
 def critic_notes(evidence: Evidence, *arms: StudyArm) -> list[str]:
     """Describe each arm's number of pairs in its first iteration, and its critic."""
     return [
-        f"`{arm.name}` trained on {pairs.told()} pairs a prompt in its first iteration; its critic "
-        f"agreed with the verifier on {agrees.told()} of the drafts and refinements, and of what "
-        f"it passed {right.told()} was right."
+        f"`{arm.name}` trained on {pairs.cell()} pairs a prompt in its first iteration; its critic "
+        f"agreed with the verifier on {agrees.cell()} of the drafts and refinements, and of what "
+        f"it passed {right.cell()} was right."
         for arm in arms
         for pairs in [SeedEstimate.of(evidence.by_seed(arm.name, pairs_a_prompt), digits=2)]
         for agrees in [SeedEstimate.of(evidence.by_seed(arm.name, agreement), "%")]

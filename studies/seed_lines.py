@@ -31,4 +31,4 @@ def plotted(label: str, estimate: SeedEstimate) -> PlottedValue:
 def told_at(curves: Sequence[Mapping[float, float]], digits: int = 2) -> list[str]:
     """Return a cell for each point that all seeds' curves share."""
     points = sorted(set[float].intersection(*(set(curve) for curve in curves)))
-    return [SeedEstimate.of((c[x] for c in curves), digits=digits).told() for x in points]
+    return [SeedEstimate.of((c[x] for c in curves), digits=digits).cell() for x in points]

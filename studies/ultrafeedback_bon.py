@@ -50,7 +50,7 @@ def find(evidence: Evidence) -> StudyFinding:
             )
         ],
         notes=[
-            f"The reward model ranks {ranked.told()} of the pairs held back as their grades do.",
+            f"The reward model ranks {ranked.cell()} of the pairs held back as their grades do.",
             f"The true score is highest at n = {_peaks(true)} (seed by seed).",
         ],
         commands=[

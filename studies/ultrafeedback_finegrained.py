@@ -45,8 +45,8 @@ def find(evidence: Evidence) -> StudyFinding:
                 rows=[
                     [
                         label,
-                        SeedEstimate.of(agrees[label]).told(),
-                        SeedEstimate.of(evidence.by_seed(arm.name, reward_accuracy)).told(),
+                        SeedEstimate.of(agrees[label]).cell(),
+                        SeedEstimate.of(evidence.by_seed(arm.name, reward_accuracy)).cell(),
                     ]
                     for label, arm in ARMS.items()
                 ],
@@ -72,7 +72,7 @@ def find(evidence: Evidence) -> StudyFinding:
                 [curve[MOST] for curve in curves[fine]],
                 [curve[MOST] for curve in curves[overall]],
                 digits=2,
-            ).told()
+            ).cell()
             + " than by overall ones."
         ],
         commands=[

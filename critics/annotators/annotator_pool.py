@@ -153,14 +153,14 @@ class Annotator(Profile):
         """Whether its prompts and replies are about several pairs."""
         return self.batch_size > 1
 
-    def worked(self, *, with_input: bool) -> tuple[WorkedExample, ...]:
+    def worked_examples(self, *, with_input: bool) -> tuple[WorkedExample, ...]:
         """Return its worked examples, either all with an input or all without."""
         return shipped_examples(with_input=with_input)[: self.examples]
 
     @property
     def digest(self) -> str:
         """Return the hash of all that shapes its prompts and how they are answered."""
-        worked = (*self.worked(with_input=False), *self.worked(with_input=True))
+        worked = (*self.worked_examples(with_input=False), *self.worked_examples(with_input=True))
         shown: list[Json] = [example.model_dump(mode="json") for example in worked]
         asked: list[Json] = [self.name, self.model, self.form, self.batch_size, self.ties]
         drawn: list[Json] = [self.temperature, self.top_p, self.max_tokens, self.logit_bias]

@@ -116,7 +116,7 @@ def _ask_by_templates(
     annotator: Annotator, comparisons: Sequence[Comparison], key: GuardKey
 ) -> Question[PairChoice]:
     with_input = any(comparison.input for comparison in comparisons)
-    examples = annotator.worked(with_input=with_input)
+    examples = annotator.worked_examples(with_input=with_input)
     judged = tuple(text for comparison in comparisons for text in comparison.texts.values())
     guard = key.over(judged, annotator.templates.values())
     pairs = [_pair(annotator, c, str(n), guard) for n, c in enumerate(comparisons, start=1)]
@@ -139,7 +139,7 @@ def _ask_by_templates(
     shown = frozenset[str]().union(*(lines_of(message.content) for message in messages))
     own_lines = shown - {*WORDS.get(annotator.form, {}).values()}  # Worked examples show these.
     question = Question(messages=messages, expected=expected, own_lines=own_lines, judged=judged)
-    return question.guarded(guard, short=annotator.short)
+    return question.with_guard(guard, short=annotator.short)
 
 
 def _expected_reply(annotator: Annotator, orders: tuple[Order, ...]) -> PairVerdicts:
@@ -161,7 +161,7 @@ def _pair(
 ) -> str:
     """Return one pair as the prompt shows it."""
     names = tags(*annotator.templates.values())
-    safe = {n: guard.shown(defuse_tags(text, names)) for n, text in comparison.texts.items()}
+    safe = {n: guard.fence(defuse_tags(text, names)) for n, text in comparison.texts.items()}
     template = annotator.templates["pair_input" if comparison.input else "pair"]
     return render(template, {"number": number, **safe})
 

@@ -119,7 +119,7 @@ class FactJudge:
         guard = key.over(judged, [template])
 
         def shown(text: str) -> str:
-            return guard.shown(defuse_tags(text, tags(template)))
+            return guard.fence(defuse_tags(text, tags(template)))
 
         numbered = enumerate(statements, start=1)
         values = {
@@ -133,7 +133,7 @@ class FactJudge:
             expected=SupportVerdicts(len(statements)),
             own_lines=fixed_lines(template),
             judged=judged,
-        ).guarded(guard)
+        ).with_guard(guard)
 
 
 @dataclass(frozen=True, slots=True)

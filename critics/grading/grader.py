@@ -105,7 +105,7 @@ class Grader:
         guard = key.over(judged, parts)
 
         def shown(text: str) -> str:
-            return guard.shown(without_labels(defuse_tags(text, tags(*parts))))
+            return guard.fence(without_labels(defuse_tags(text, tags(*parts))))
 
         def part(name: str, **values: str) -> str:
             return render(self.templates[name], values)
@@ -133,7 +133,7 @@ class Grader:
             own_lines=fixed_lines(*parts),
             judged=judged,
         )
-        return question.guarded(guard)
+        return question.with_guard(guard)
 
     def _shows(self, name: str, aspect: GradedAspect) -> bool:
         """Whether the template of an aspect has the placeholder `name`."""

@@ -103,10 +103,10 @@ class OverallScore(Expected[Appraisal]):
     def _is_echoed(self, rating: float, name: str, judged: Sequence[str]) -> bool:
         """Whether a judged text states the score, too, as `name` or on such a line."""
         return holds(judged, [f"{name}: {rating:g}"]) or any(
-            rating in self._stated_scores(visible_text(text)) for text in judged
+            rating in self._find_stated_scores(visible_text(text)) for text in judged
         )
 
-    def _stated_scores(self, text: str) -> set[float | None]:
+    def _find_stated_scores(self, text: str) -> set[float | None]:
         """Return the scores that a judged text states; none if one of them cannot be read."""
         try:
             return {rating_of(line[1], self.scale) for line in _LINE.finditer(text)}

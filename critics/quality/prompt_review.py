@@ -73,7 +73,7 @@ class Taxonomy:
         """The classes as a template shows them, one a line."""
         return "\n".join(f"- {entry.name}: {entry.description}" for entry in self.intentions)
 
-    def named(self, text: str) -> str | None:
+    def find_class(self, text: str) -> str | None:
         """Return the class with this name, ignoring case; None if it is unknown."""
         wanted = text.casefold()
         return next((name for name in self.names if name.casefold() == wanted), None)
@@ -134,7 +134,7 @@ class ReviewReply(Expected[ReviewedPrompt]):
         (ratings,) = RATINGS.read(reply)
         if self.taxonomy is None:
             return [Reading(ratings.status, ReviewedPrompt(ratings.value))]
-        named = {self.taxonomy.named(said.strip(MARKS)) for said in CLASS.findall(reply.text)}
+        named = {self.taxonomy.find_class(said.strip(MARKS)) for said in CLASS.findall(reply.text)}
         intention = named.pop() if len(named) == 1 else None
         if intention is None:
             raise UnreadError(Status.NO_CLASS)

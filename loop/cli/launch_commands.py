@@ -83,4 +83,4 @@ def _read_config(words: Sequence[str]) -> "RunConfig":
     given = command.make_context("lpfloop run", list(words)).params
     # Models and data are downloaded where the run is, not here.
     known = set(inspect.signature(RunOptions).parameters) - {"download"}
-    return RunOptions(**{k: v for k, v in given.items() if k in known and v is not None}).resolved()
+    return RunOptions(**{k: v for k, v in given.items() if k in known and v is not None}).resolve()

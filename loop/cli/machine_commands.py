@@ -54,7 +54,7 @@ def doctor(
     )
     refuse_secrets(settings or ())
     options = options.in_lake(lake)
-    loaded = options.resolved()
+    loaded = options.resolve()
     hide_environment()
     hide_secrets_of(loaded)
     diagnosis = diagnose(loaded, lake, options.name_of(loaded))

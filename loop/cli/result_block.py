@@ -57,7 +57,7 @@ def result_lines(run: "RunReader") -> list[str]:
     if found is not None and row is not None:
         own = next(i for i in found.iterations if i.checkpoint.iteration == row.iteration)
         lines += _lost(own)
-    lines += _critic(run, results.told.iteration)
+    lines += _critic(run, results.reported.iteration)
     return [f"{HEAD if not number else INDENT}{line}" for number, line in enumerate(lines)]
 
 
@@ -75,7 +75,7 @@ def _verdict_sentence(row: "PolicyVerdict") -> str:
 
 def _result_sentence(results: RunResults, figure: str) -> str:
     """Return the result of a policy without a verdict as a sentence."""
-    own = results.figure(figure)[results.told.iteration]
+    own = results.figure(figure)[results.reported.iteration]
     split = BRIEF_SPLITS.get(own.split, own.split)
     change = told_change(own)
     since = f", {change} since M_{own.against}" if change else ""
@@ -85,7 +85,7 @@ def _result_sentence(results: RunResults, figure: str) -> str:
 
 def _tasks(results: RunResults, figure: str) -> Iterator[str]:
     """Yield the figure of each task, of the first policy and of the reported one."""
-    first, last = results.models[0].iteration, results.told.iteration
+    first, last = results.models[0].iteration, results.reported.iteration
     tasks = dict.fromkeys(row.name for row in results.rows if row.scope == "task")
     for task in tasks:
         of = results.figure(figure, "task", task)
@@ -96,7 +96,7 @@ def _tasks(results: RunResults, figure: str) -> Iterator[str]:
 
 def _lost(own: IterationVerdict) -> Iterator[str]:
     """Give the families that are worse than M_0's, beyond chance."""
-    lost = own.lost()
+    lost = own.regressions()
     if lost:
         each = ", ".join(
             f"{r.name} {told_value(r.figure, r.before)} -> {told_value(r.figure, r.after)}"

@@ -154,4 +154,4 @@ def _critique(run: Run, answers: Planned) -> None:
         upstream=(answers.identity,),
         reads=lambda: [(key,) for key in answers.keys(journal)],
     )
-    judging.planned(CRITIQUES, work)
+    judging.plan(CRITIQUES, work)

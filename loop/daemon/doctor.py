@@ -38,7 +38,7 @@ from ..data.files import InputError
 from ..data.prompt_rows import SPLITS
 from ..data.prompts import load_prompts, notes_of
 from ..recipes.roles import NeededRole, UnplayedRolesError, needed_roles, trainings
-from ..run.models import NLI, NO_MODEL, REWARD, locate_model
+from ..run.models import NO_MODEL, REWARD, locate_model
 from ..run.observed import NOTHING_SEEN, Observed
 from ..stages.people_labels import label_prompts
 from . import hardware as machine
@@ -249,7 +249,7 @@ def _role(role: NeededRole) -> Iterator[Finding]:
         yield from _engine(f"{role.name} engine", location, role.engine)
         if role.engine.kind not in ("openai", "scripted") and not is_url(location):
             yield from _folder(f"{role.name} model", location, role.engine)
-    elif role.name != NLI and not names_function(role.model):
+    elif not names_function(role.model):
         yield from _folder(f"{REWARD} model", locate_model(role.model, REWARD), EngineConfig())
 
 

@@ -38,7 +38,7 @@ class EvalSets:
         }
         return cls(prompts=every, chunk=config.prompts.chunk)
 
-    def chunked(self, split: Split) -> Prompts:
+    def chunks(self, split: Split) -> Prompts:
         """Return a split's prompts in the chunks of a stage."""
         return chunk_prompts(self.prompts[split], self.chunk)
 
@@ -56,7 +56,7 @@ def evaluate_steps(it: Iteration, last: Checkpoint, eval_sets: EvalSets) -> Chec
     held_out = {
         name: chunk_prompts(prompts, eval_sets.chunk) for name, prompts in eval_sets.sets.items()
     }
-    return chosen_policy(it, last, eval_sets.chunked(DEV), held_out)
+    return chosen_policy(it, last, eval_sets.chunks(DEV), held_out)
 
 
 def evaluate_sets(
@@ -65,7 +65,7 @@ def evaluate_sets(
     """Evaluate M_t, and return the updated course of the run."""
     decides = bool(eval_sets.prompts[DEV])
     if decides:
-        evaluate(it, eval_sets.chunked(DEV), benchmark=DEV)
+        evaluate(it, eval_sets.chunks(DEV), benchmark=DEV)
     for benchmark, prompts in eval_sets.sets.items():
         evaluate(it, chunk_prompts(prompts, eval_sets.chunk), benchmark=benchmark)
     probe(it)

@@ -75,7 +75,7 @@ def turn(
         run.reporter.note(f"iteration {number}{named}", "iteration", iteration=number)
         if number > first:
             share = chosen.share(number, run.config.prompts.per_iteration)
-            it = iteration(run, number, start, share, eval_sets.chunked(HELD_OUT))
+            it = iteration(run, number, start, share, eval_sets.chunks(HELD_OUT))
             if run.seen.trains and not is_endpoint(run.models.initial.location):
                 warm_trainer(run)
             checkpoint = evaluate_steps(it, _train(it, given), eval_sets)

@@ -252,7 +252,7 @@ def open_job(
                 on_open(folder)
                 yield run
     finally:
-        with stop.sheltered():
+        with stop.hold_deadline():
             models.close()
             store.close()
 

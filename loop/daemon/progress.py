@@ -137,7 +137,7 @@ def _progress(state: StageState, more: float) -> Progress:
 
 def spend(reader: Reader, budget: BudgetConfig) -> dict[str, Json]:
     """Return the spending and the limits of a run, by the names of the budget's fields."""
-    spent: Cost = reader.spent()
+    spent: Cost = reader.total_cost()
     hours = reader.seconds() / 3600
     used: dict[str, float] = {
         "tokens": spent.tokens,

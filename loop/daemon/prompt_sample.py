@@ -100,7 +100,7 @@ class PromptSample:
         }
         return [join_groups(part, own) for part, own in made.items()]
 
-    def chunked(self, group: PromptGroup) -> Prompts:
+    def chunks(self, group: PromptGroup) -> Prompts:
         """Return the sample of a group as a stage gets it."""
         return chunk_prompts(group.sample, self.chunk)
 

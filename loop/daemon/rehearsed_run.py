@@ -87,7 +87,7 @@ class RehearsedRun(Run):
         probes = () if place is None else load_probes(place).prompts
         probed = PromptGroup(name=PROBES, total=len(probes), sample=probes)
         groups = [sample.share, *sample.groups.values(), sample.tested, *sample.parted, probed]
-        self._groups = {sample.chunked(g).identity: g for g in reversed(groups) if g.sample}
+        self._groups = {sample.chunks(g).identity: g for g in reversed(groups) if g.sample}
 
     @property
     def done(self) -> Sequence[RehearsedStage]:
@@ -149,7 +149,7 @@ class RehearsedRun(Run):
         if notes.job is not None and notes.job.method == label:
             group = self._trained_on(notes.job, group)
         notes.group, notes.units, notes.planned = group, planned.chunks, planned
-        chunks = len(self.sample.chunked(group).chunks)
+        chunks = len(self.sample.chunks(group).chunks)
         notes.by_chunk = group.name != SMOKE and notes.units == chunks
         notes.upstream = self.store.journal.upstream(iteration, label)
         # Some stages were paid before, such as M_0's answers that others are compared with.

@@ -158,7 +158,8 @@ def _found_lines(adopted: AdoptedRun) -> Iterator[str]:
     """Yield lines on the journal and the objects that were found."""
     snapshot = adopted.snapshot
     when = time.strftime("%Y-%m-%d %H:%M:%S%z", time.localtime(snapshot.changed))
-    yield f"run {adopted.folder.name} is this machine's now; before, it was {adopted.before.told()}"
+    before = adopted.before.describe()
+    yield f"run {adopted.folder.name} is this machine's now; before, it was {before}"
     yield (
         f"its journal is snapshot {snapshot.number} of epoch {snapshot.epoch}, of {when}: what was "
         "committed after it is pending again"

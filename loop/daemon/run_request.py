@@ -86,7 +86,7 @@ class RunOptions:
         critic = policy if same else model_folder(lake, "critic", critic)
         return replace(self, policy=policy, critic=critic)
 
-    def loaded(self) -> "RunConfig":
+    def load(self) -> "RunConfig":
         """Return the configuration; the files and models that it names may be missing.
 
         Raises:
@@ -96,7 +96,7 @@ class RunOptions:
 
         return load_config(self.preset, self.variant, self.overrides, os.environ)
 
-    def resolved(self) -> "RunConfig":
+    def resolve(self) -> "RunConfig":
         """Return the configuration, with the commits of its models and data on the hub.
 
         With `download`, files missing in the hub's cache are downloaded first.
@@ -106,7 +106,7 @@ class RunOptions:
         """
         from ..run.hub_names import hub_names, pin_hub_names
 
-        loaded = self.loaded()
+        loaded = self.load()
         if self.download:
             from ..run.hub_names import fetch
 

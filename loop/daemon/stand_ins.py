@@ -143,7 +143,7 @@ class Notes:
         """The notes of the stage that is at work."""
         return self.stages[-1]
 
-    def known(self, *, judges: bool = False) -> CallCost | None:
+    def measured_cost(self, *, judges: bool = False) -> CallCost | None:
         """The measured cost of a call of the present stage, or of a like stage.
 
         In a training that samples and `judges`, the cost of a judging call.
@@ -153,13 +153,13 @@ class Notes:
         names = (self.now.stage, JUDGED) if judges else names
         return next((self.costs[name] for name in names if name in self.costs), None)
 
-    def answered(self, served: Served, request: Request, sampling: Sampling) -> Completion:
+    def answer(self, served: Served, request: Request, sampling: Sampling) -> Completion:
         """Record a request, and return a placeholder for its completion."""
         now = self.now
         judges = request.example is not None and now.stage in ONLINE
         name = f"{served.name}, judging" if judges else served.name
         asked = now.asked.setdefault(name, Asked(served=served, judges=judges))
-        known = self.known(judges=judges)
+        known = self.measured_cost(judges=judges)
         tokens = sampling.max_tokens if known is None else min(known.tokens, sampling.max_tokens)
         measured = None if known is None else known.letters
         letters = LETTERS_A_TOKEN * tokens if measured is None else measured
@@ -233,7 +233,7 @@ class StandInEngine:
         """Answer every request of `batches`, batch after batch."""
         for batch in batches:
             completions = tuple(
-                self.notes.answered(self.served, request, batch.sampling)
+                self.notes.answer(self.served, request, batch.sampling)
                 for request in batch.requests
             )
             yield BatchResult(key=batch.key, answers=completions)
@@ -284,7 +284,7 @@ class StandInModels(Models):
 
     notes: Notes
 
-    def _asked(self, role: str) -> Served:
+    def _model_in(self, role: str) -> Served:
         nobody = Served(
             name=NO_MODEL, identity=f"{UNPLAYED}{role}", location=NO_MODEL, engine=EngineConfig()
         )
@@ -365,7 +365,7 @@ class StandInTrainer:
             request = Request(
                 request_id=one.candidate_id, messages=one.asked.messages, seed=one.seed
             )
-            completion = self.notes.answered(self.policy, request, sampling)
+            completion = self.notes.answer(self.policy, request, sampling)
             answers.append(candidate_row(job.online, one, completion))
         return answers
 

@@ -24,10 +24,6 @@ class Overlap:
         several = math.floor(ended + ROUNDING) > math.floor(begun + ROUNDING)
         return self.people if several else 1
 
-    def wanted(self, items: int) -> int:
-        """Return how many judgements a queue of `items` items needs."""
-        return sum(map(self.judges, range(items)))
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Taken:

@@ -41,4 +41,4 @@ def in_known_case(row: Row) -> Row:
             if row.glance(other) is not None:
                 raise RowError(f"both {other!r} and {own!r} hold something; keep one")
             names[name] = own
-    return row.renamed(names)
+    return row.rename(names)

@@ -81,21 +81,21 @@ class Row(dict[str, object]):
         """Return a row with some fields replaced; other fields taken from it count for this one."""
         return self._noting(Row({**self, **fields}), dict.fromkeys(fields))
 
-    def renamed(self, own: Mapping[str, str]) -> "Row":
+    def rename(self, own: Mapping[str, str]) -> "Row":
         """Return a row with fields of this one alone, whose names `own` gives by their new ones."""
         return self._noting(Row((new, self.glance(name)) for new, name in own.items()), own)
 
-    def filled(self) -> "Row":
+    def without_nulls(self) -> "Row":
         """Return the row without the fields that are null."""
         return self.without(k for k, v in _items(self) if v is None)
 
-    def unused(self) -> Iterator[str]:
+    def unused_fields(self) -> Iterator[str]:
         """Yield the names of the non-empty fields that were not taken.
 
         A field of an object has its name after a dot, the entries of a list are `NAME[]`. The
         reason why a field could not be used follows its name in brackets.
         """
-        taken, misread = self.taken(), self.misreadings()
+        taken, misread = self.taken_names(), self.misreadings()
         for name, value in _items(self):
             if name in misread:
                 yield f"{name} [{misread[name]}]"
@@ -103,15 +103,15 @@ class Row(dict[str, object]):
                 if value is not None and value not in ("", [], {}):
                     yield name
             elif isinstance(value, Row):
-                yield from (f"{name}.{inner}" for inner in value.unused())
+                yield from (f"{name}.{inner}" for inner in value.unused_fields())
             elif isinstance(value, list):
                 yield from _unused_in(name, cast("list[object]", value))
 
-    def taken(self) -> set[str]:
+    def taken_names(self) -> set[str]:
         """Return the names that were taken, here and in the rows derived from this one."""
         if not self._made:
             return self._taken
-        made = (own.get(name, name) for row, own in self._made for name in row.taken())
+        made = (own.get(name, name) for row, own in self._made for name in row.taken_names())
         return self._taken.union(name for name in made if name is not None)
 
     def misreadings(self) -> dict[str, str]:
@@ -143,7 +143,7 @@ class UnusedFields:
     def add(self, row: Row) -> None:
         """Count a row that was read."""
         self.rows += 1
-        self.counts.update(set(row.unused()))
+        self.counts.update(set(row.unused_fields()))
 
     def sentence(self) -> str | None:
         """Return a sentence about unused fields, or None if all fields were taken."""
@@ -172,7 +172,7 @@ def _note_value(value: object) -> object:
 def _unused_in(name: str, entries: Iterable[object]) -> Iterator[str]:
     for entry in entries:
         if isinstance(entry, Row):
-            if entry and not entry.taken():
+            if entry and not entry.taken_names():
                 yield f"{name}[]"
             else:
-                yield from (f"{name}[].{inner}" for inner in entry.unused())
+                yield from (f"{name}[].{inner}" for inner in entry.unused_fields())

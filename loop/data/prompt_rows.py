@@ -82,7 +82,7 @@ class RowShape:
     input: Inputs = "joined"
     fields: Mapping[str, str] = field(default_factory=dict[str, str])
 
-    def named(self, row: Row) -> Row:
+    def rename_fields(self, row: Row) -> Row:
         """Return a row with its fields under their names here.
 
         Raises:

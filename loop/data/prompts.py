@@ -85,7 +85,7 @@ def _read_placed(
     source = name_of_source(path)
     for place, row in placed_rows(path, notes.bad):
         try:
-            named = shape.named(row)
+            named = shape.rename_fields(row)
             prompt = to_prompt(named, task=task, split=split, source=source, shape=shape)
             new = ids.is_new(named, prompt, path, place)
             _require_one_cluster(prompt, place, clusters)

@@ -173,7 +173,7 @@ def fields_of(row: Row, name: str) -> Row:
     value = row.get(name)
     if value is None:
         return Row()
-    return object_of(value, name).filled()
+    return object_of(value, name).without_nulls()
 
 
 def object_of(value: object, where: str) -> Row:

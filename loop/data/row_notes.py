@@ -127,10 +127,12 @@ class RowNotes:
 
     def sentences(self) -> Iterator[str]:
         """Yield the report in sentences."""
-        yield from filter(None, (self.unused.sentence(), self.left_out(), self._unfit_sentence()))
+        yield from filter(
+            None, (self.unused.sentence(), self.skipped_rows(), self._unfit_sentence())
+        )
         yield from self.unread
 
-    def left_out(self) -> str | None:
+    def skipped_rows(self) -> str | None:
         """Return a sentence on the skipped rows, or None if all were read."""
         if not self.skipped:
             return None

@@ -112,11 +112,11 @@ class AnnotationSession:
 
     def held_card(self) -> tuple[JudgingCard, float] | None:
         """Return the item that this person holds, and since how many seconds; None without one."""
-        held = self._ledger.held(self.wanted.name, self.annotator)
+        held = self._ledger.held_item(self.wanted.name, self.annotator)
         if held is None:
             return None
         item, begun = held
-        return self._card(JudgedItem.named(item)), max(time.time() - begun, 0.0)
+        return self._card(JudgedItem.from_name(item)), max(time.time() - begun, 0.0)
 
     def next_card(self) -> JudgingCard | None:
         """Return this person's next item to judge; None if no item is left for them."""
@@ -127,7 +127,7 @@ class AnnotationSession:
             self.annotator,
             lambda holders, seen: next_place(items, overlap, Taken(holders=holders, seen=seen)),
         )
-        return None if name is None else self._card(JudgedItem.named(name))
+        return None if name is None else self._card(JudgedItem.from_name(name))
 
     def again(self, text: str) -> JudgingCard:
         """Give this person an answer to judge once more; the later judgement decides.
@@ -180,7 +180,7 @@ class AnnotationSession:
         """Return how far the queue is."""
         overlap, queue = self.wanted.overlap, self.wanted.name
         items = len(self._ledger.items(queue))
-        judged = self._ledger.judged(queue)
+        judged = self._ledger.judges_by_place(queue)
         needed = {place: overlap.judges(place) for place in range(items)}
         several = [place for place, people in needed.items() if people > 1]
         return JudgingProgress(
@@ -193,7 +193,7 @@ class AnnotationSession:
 
     def agreement(self) -> PeopleAgreement:
         """Return how far people agree on answers, or on pairs, in all queues."""
-        said = said_rows([entry for entry in self._ledger.given() if not entry.undone])
+        said = said_rows([entry for entry in self._ledger.judgments() if not entry.undone])
         ratings = self.wanted.judged == "ratings"
         return people_agreement(row for row in said if isinstance(row, Critique) == ratings)
 

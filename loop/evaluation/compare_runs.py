@@ -99,7 +99,7 @@ class Result:
     hours: float
     verdict: PolicyVerdict | None = None
 
-    def paired(self, rival: "Result", metric: str) -> PairedResults | None:
+    def pair_with(self, rival: "Result", metric: str) -> PairedResults | None:
         """Return the scores of a rival and of this result on the prompts of both.
 
         None without such prompts, or if another judge gave the scores.
@@ -124,7 +124,7 @@ class Result:
 
     def lead(self, rival: "Result", metric: str) -> Lead | None:
         """Return this result's lead in a metric, paired by prompt; None without shared prompts."""
-        found = self.paired(rival, metric)
+        found = self.pair_with(rival, metric)
         if found is None:
             return None
         before, after, clusters = found.before, found.after, found.clusters
@@ -441,6 +441,6 @@ def _result(
             for row in rows
             for kind in [judge_kind(row["metric"])]
         },
-        tokens=0 if began else run.journal.spent().tokens,
+        tokens=0 if began else run.journal.total_cost().tokens,
         hours=0.0 if began else run.journal.seconds() / 3600,
     )

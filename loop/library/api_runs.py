@@ -89,7 +89,7 @@ def run_loop(
         ConfigError, FaultError, NothingToTrainOn, Regressed, Stopped: as `work_in_child`.
     """
     options = options.in_lake(lake)
-    config = options.resolved()
+    config = options.resolve()
     job = Job(config=config, lake=lake, name=name or options.name_of(config), fork=fork)
     work_in_child(job, display=display)
     return opened_in(lake, job.name)

@@ -94,7 +94,7 @@ class ResultTable:
 
 def result_table(results: RunResults) -> ResultTable:
     """Return the results of a run as a table of texts."""
-    told, first = results.told, results.models[0].iteration
+    told, first = results.reported, results.models[0].iteration
     figures = {row.figure for row in results.rows}
     what = f", {figure_label(figures.pop())}" if len(figures) == 1 else ""
     families = {row.scope for row in results.rows} == {"all", "family"}
@@ -140,7 +140,7 @@ def _of_one_task(results: RunResults) -> set[str]:
 
 def _lost(results: RunResults, place: tuple[Scope, str]) -> tuple[bool, float]:
     """Return the sort key of families: all prompts first, then the largest loss."""
-    own = (r for r in _of(results, *place) if r.iteration == results.told.iteration)
+    own = (r for r in _of(results, *place) if r.iteration == results.reported.iteration)
     return place[0] != "all", min((row.change or 0.0 for row in own), default=0.0)
 
 

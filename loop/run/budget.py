@@ -53,7 +53,7 @@ class CostEstimator:
         self.prompt_tokens += sum(answer.prompt_tokens for answer in answers)
         self.tokens += sum(answer.completion_tokens for answer in answers)
 
-    def expected(self, requests: Sequence[Request], longest: int) -> tuple[int, int, int]:
+    def expected_tokens(self, requests: Sequence[Request], longest: int) -> tuple[int, int, int]:
         """Return the expected prompt tokens, completion tokens and calls, repetitions included."""
         times = self.calls / self.asked if self.asked else 1.0
         density = self.prompt_tokens / self.size if self.size else 1 / BYTES_A_TOKEN
@@ -93,8 +93,8 @@ class Budget:
         self.deciding = threading.RLock()
         self._under_way: dict[str, dict[str, Cost]] = {}
         self._open: dict[str, Cost] = {}
-        self._spent = journal.spent()
-        self._kept = journal.kept()
+        self._spent = journal.total_cost()
+        self._kept = journal.kept_replies()
         self._seconds_before = journal.seconds()
         self._elapsed = elapsed
         self._disk_gib = 0.0
@@ -130,7 +130,7 @@ class Budget:
         Raises:
             BudgetReachedError: naming the limit.
         """
-        if (reached := self.time_or_room_reached()) is not None:
+        if (reached := self.check_limits()) is not None:
             raise reached
 
     def expects(self, cost: Cost) -> bool:
@@ -179,7 +179,7 @@ class Budget:
             self._open.pop(unit, None)
             self._spent += cost - self._kept.pop(unit, Cost())
 
-    def time_or_room_reached(self) -> BudgetReachedError | None:
+    def check_limits(self) -> BudgetReachedError | None:
         """Return the error of the limit of hours or disk that is reached; cheap to call often."""
         limits = self._config().budget
         if limits.hours is not None:

@@ -57,12 +57,12 @@ class ModelClient(ABC, Generic[R, A, B]):
         del requests
         return Cost()
 
-    def expected(self, requests: Sequence[R]) -> Cost:
+    def expected_cost(self, requests: Sequence[R]) -> Cost:
         """Return the expected cost of requests, including expected repetitions."""
         del requests
         return Cost()
 
-    def spent(self, requests: Sequence[R], answers: Sequence[A], *, again: bool) -> UnitStats:
+    def actual_cost(self, requests: Sequence[R], answers: Sequence[A], *, again: bool) -> UnitStats:
         """Return the actual cost of answers, and learn the expected cost from it."""
         del requests, answers, again
         return UnitStats()
@@ -75,7 +75,7 @@ class ModelClient(ABC, Generic[R, A, B]):
         del answers
         return set()
 
-    def written(self, names: Sequence[str], answers: Sequence[A]) -> str | None:
+    def serialize(self, names: Sequence[str], answers: Sequence[A]) -> str | None:
         """Return answers as text to keep; None if they cost nothing."""
         del names, answers
         return None
@@ -117,13 +117,13 @@ class EngineClient(ModelClient[Request, Completion, Batch]):
             calls=len(requests),
         )
 
-    def expected(self, requests: Sequence[Request]) -> Cost:
+    def expected_cost(self, requests: Sequence[Request]) -> Cost:
         """Return the expected cost of requests, including expected repetitions."""
         longest = self.first.max_tokens + self._room
-        prompt_tokens, tokens, calls = self._experience.expected(requests, longest)
+        prompt_tokens, tokens, calls = self._experience.expected_tokens(requests, longest)
         return self._cost(prompt_tokens=prompt_tokens, tokens=tokens, calls=calls)
 
-    def spent(
+    def actual_cost(
         self, requests: Sequence[Request], answers: Sequence[Completion], *, again: bool
     ) -> UnitStats:
         """Return the cost of completions, the number of failures, and the models that answered."""
@@ -190,7 +190,7 @@ class EngineClient(ModelClient[Request, Completion, Batch]):
         """Return the id and the seed: a repeated request has another seed."""
         return f"{request.request_id}/{request.seed}"
 
-    def written(self, names: Sequence[str], answers: Sequence[Completion]) -> str:
+    def serialize(self, names: Sequence[str], answers: Sequence[Completion]) -> str:
         """Return completions as JSON."""
         shown = (replace(c, error=c.error and redact(c.error)) for c in answers)
         return json.dumps(dict(zip(names, map(asdict, shown), strict=True)))

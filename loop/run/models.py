@@ -161,24 +161,24 @@ class Models:
     @property
     def feedback(self) -> Served:
         """The critic's model."""
-        return self._asked(CRITIC)
+        return self._model_in(CRITIC)
 
     @property
     def grader(self) -> Served:
         """The model that grades completions."""
-        return self._asked(GRADING)
+        return self._model_in(GRADING)
 
     @property
     def reviewer(self) -> Served:
         """The model that judges prompts."""
-        return self._asked(QUALITY)
+        return self._model_in(QUALITY)
 
     @property
     def answer_judge(self) -> Served:
         """The model that scores answers by forms."""
-        return self._asked(SCORING_JUDGE)
+        return self._model_in(SCORING_JUDGE)
 
-    def _asked(self, role: str) -> Served:
+    def _model_in(self, role: str) -> Served:
         """Return the model in a role; it is missing if the rehearsal did not use the role."""
         if role not in self.judging:
             raise ConfigError(

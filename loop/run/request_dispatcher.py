@@ -56,7 +56,7 @@ class RetryableRequest(Protocol[Request_co, Answer_contra]):
         """Return its next request, with a new seed."""
         ...
 
-    def heard(self, answer: Answer_contra) -> Sequence[Self]:
+    def after_answer(self, answer: Answer_contra) -> Sequence[Self]:
         """Return the inquiry after an answer, or its parts, which then get separate requests."""
         ...
 
@@ -108,7 +108,7 @@ class _OpenUnit(Generic[Q]):
 
     def hear(self, place: Place, answer: object) -> list[Place]:
         """Take an answer; return the places of inquiries that need another request."""
-        parts = self.inquiries.pop(place).heard(answer)
+        parts = self.inquiries.pop(place).after_answer(answer)
         places = [place] if len(parts) == 1 else [(*place, n) for n in range(len(parts))]
         self.inquiries.update(zip(places, parts, strict=True))
         return [p for p in places if not self.inquiries[p].settled]
@@ -183,14 +183,14 @@ class _BatchSource(Source[Any], Generic[Q]):
     @property
     def _ends_now(self) -> bool:
         """Whether nothing more is sent, not even the rest of the open units."""
-        return self._flow.broken or self._budget.time_or_room_reached() is not None
+        return self._flow.broken or self._budget.check_limits() is not None
 
     def _next(self) -> Any:
         if self._ends_now:
             raise StopIteration
         if not self._waiting and self._turn() == "now":
             opened = self._begin()
-            self._cut(opened, opened.unsettled)
+            self._queue_slices(opened, opened.unsettled)
         if not self._waiting:
             raise StopIteration
         if not (fitting := self._fitting()):
@@ -202,7 +202,7 @@ class _BatchSource(Source[Any], Generic[Q]):
         """Take the answers to a slice: commit its unit if that settles it, else keep them."""
         heard = self._away.pop(key)
         opened = heard.of
-        cost = self._line.spent(heard.requests, answers, again=heard.again)
+        cost = self._line.actual_cost(heard.requests, answers, again=heard.again)
         self._line.note_failures(answers)
         self._told.note(self._line.remarks(answers))
         names = [self._line.name(request) for request in heard.requests]
@@ -215,11 +215,11 @@ class _BatchSource(Source[Any], Generic[Q]):
         opened.slices -= 1
         whole = not again and not opened.slices
         if not whole or self._stage.commits_later:
-            self._keep(heard, cost, self._line.written(names, answers))
+            self._keep(heard, cost, self._line.serialize(names, answers))
         if whole:
             self._commit(opened)
         else:
-            self._cut(opened, again, first=True)
+            self._queue_slices(opened, again, first=True)
 
     def _turn(self) -> Turn:
         """Return when the next unit can begin."""
@@ -249,7 +249,7 @@ class _BatchSource(Source[Any], Generic[Q]):
         as fit into the budget, and their answers are kept.
         """
         requests, line = following.requests(following.unsettled), self._line
-        expected, first = line.expected(requests), line.most(requests[:SLICE])
+        expected, first = line.expected_cost(requests), line.most(requests[:SLICE])
         if self._budget.expects(expected) and self._budget.fits(first):
             return "now"
         if self._budget.spending:
@@ -266,7 +266,7 @@ class _BatchSource(Source[Any], Generic[Q]):
         opened, self._following = self._following, None
         if opened is None:
             raise RuntimeError("no unit is ready to begin")
-        expected = self._line.expected(opened.requests(opened.unsettled))
+        expected = self._line.expected_cost(opened.requests(opened.unsettled))
         self._budget.open(opened.unit.key, expected)
         return opened
 
@@ -296,7 +296,7 @@ class _BatchSource(Source[Any], Generic[Q]):
             request = inquiry.request()
             if (name := self._line.name(request)) in kept:
                 again = inquiry.attempts > 0
-                opened.cost += self._line.spent([request], [kept[name]], again=again)
+                opened.cost += self._line.actual_cost([request], [kept[name]], again=again)
                 open_ += opened.hear(place, kept[name])
 
     def _fitting(self) -> int:
@@ -323,7 +323,9 @@ class _BatchSource(Source[Any], Generic[Q]):
         self._waiting.appendleft(rest)
         return first
 
-    def _cut(self, opened: _OpenUnit[Q], places: Sequence[Place], *, first: bool = False) -> None:
+    def _queue_slices(
+        self, opened: _OpenUnit[Q], places: Sequence[Place], *, first: bool = False
+    ) -> None:
         """Queue slices of a unit for sending; before all others if `first`."""
         by_round = [
             [place for place in places if (opened.inquiries[place].attempts > 0) is again]

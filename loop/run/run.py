@@ -116,7 +116,7 @@ class Run:
             store=self.store,
             stop=self.stop,
             break_off=self.break_off,
-            limit_reached=self.budget.time_or_room_reached,
+            limit_reached=self.budget.check_limits,
         )
         self.configure(self.config)
         self.store.journal.on_adopted = self._stop_at_once

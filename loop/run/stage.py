@@ -69,7 +69,7 @@ class StageScheduler:
     _paying: threading.local = field(default_factory=threading.local, init=False)
 
     def __post_init__(self) -> None:
-        self.store.on_settled = self._settled
+        self.store.on_settled = self._settle
 
     def __enter__(self) -> Self:
         """Begin to run stages; leaving waits for all of them."""
@@ -90,7 +90,7 @@ class StageScheduler:
             self.settle()
             return
         self._note(error)
-        told = self._drained(patient=isinstance(error, OwedAgainError))
+        told = self._drain(patient=isinstance(error, OwedAgainError))
         if told is not error and type(error) is Stopped:
             raise told from None
 
@@ -116,7 +116,7 @@ class StageScheduler:
         if self._error is not None:
             if getattr(self._paying, "is_payment", False):
                 raise Stopped
-            raise self._drained(patient=isinstance(self._error, OwedAgainError))
+            raise self._drain(patient=isinstance(self._error, OwedAgainError))
 
     def check(self) -> None:
         """Raise as `raise_error` does, or `Stopped` after a request to stop."""
@@ -164,7 +164,7 @@ class StageScheduler:
             try:
                 body()
             finally:
-                self._left(stage)
+                self._leave(stage)
             return
         name = f"stage {planned.stage}"
         threading.Thread(target=self._run, args=(stage, body), name=name, daemon=True).start()
@@ -218,10 +218,10 @@ class StageScheduler:
         self.raise_error()
 
     def _until(self, reached: Callable[[], bool]) -> None:
-        while not self._turned(reached):
+        while not self._wait_turn(reached):
             self.check()
 
-    def _turned(self, reached: Callable[[], bool]) -> bool:
+    def _wait_turn(self, reached: Callable[[], bool]) -> bool:
         """Wait for a moment, unless `reached` holds already; return whether it holds."""
         with self.changed:
             return reached() or (self.changed.wait(TURN_S) and reached())
@@ -233,7 +233,7 @@ class StageScheduler:
         except BaseException as error:  # noqa: BLE001 -- the main thread raises it
             self._note(error)
         finally:
-            self._left(stage)
+            self._leave(stage)
 
     def _note(self, error: BaseException) -> None:
         """Keep the first error; an error with a reason replaces a plain stop."""
@@ -241,7 +241,7 @@ class StageScheduler:
             if self._error is None or type(self._error) is Stopped:
                 self._error = error
 
-    def _left(self, stage: Ongoing) -> None:
+    def _leave(self, stage: Ongoing) -> None:
         with self.changed:
             if stage in self._ongoing:
                 self._ongoing.remove(stage)
@@ -249,7 +249,7 @@ class StageScheduler:
                 self._stage_of.pop(key, None)
             self.changed.notify_all()
 
-    def _settled(self, keys: Sequence[str]) -> None:
+    def _settle(self, keys: Sequence[str]) -> None:
         with self.changed:
             for key in keys:
                 stage = self._stage_of.pop(key, None)
@@ -258,7 +258,7 @@ class StageScheduler:
                     stage.tell(key)
             self.changed.notify_all()
 
-    def _drained(self, *, patient: bool) -> BaseException:
+    def _drain(self, *, patient: bool) -> BaseException:
         """Wait until nothing is in flight, then return the error that ended it, and forget it.
 
         Work that takes longer than a stop may is broken off. With `patient`, the run goes on
@@ -275,7 +275,7 @@ class StageScheduler:
             self._await_ends(None if patient else time.monotonic() + CLOSE_S)
         for stage in self._elsewhere:
             logger.warning("%s was left while it was being paid", stage.planned.stage)
-            self._left(stage)
+            self._leave(stage)
             self._abandoned = True
         self._error, self._broken = None, self._abandoned
         return error

@@ -112,7 +112,7 @@ class StopSignal:
                 signal.signal(number, handler)
 
     @contextmanager
-    def sheltered(self) -> Generator[None]:
+    def hold_deadline(self) -> Generator[None]:
         """Keep the deadline from firing in the block, which must be short."""
         self._shelters += 1
         try:

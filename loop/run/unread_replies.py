@@ -76,14 +76,14 @@ class ReplyCount:
             return
         usual = self.reasons.most_common(1)[0][0]
         raise UnreadRepliesError(
-            f"{stage}: {self.unread} of {self.asked} replies cannot be read ({self.told}), more "
+            f"{stage}: {self.unread} of {self.asked} replies cannot be read ({self.summary}), more "
             f"than smoke.max_parse_failures={most:g}. {remedy(usual, stage, config)}. "
             f"{shorten_reply(usual, self.examples.get(usual, ''))}",
             run,
         )
 
     @property
-    def told(self) -> str:
+    def summary(self) -> str:
         """The reasons with their counts, the most frequent one first."""
         return ", ".join(f"{n} {reason}" for reason, n in self.reasons.most_common())
 

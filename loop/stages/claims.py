@@ -125,7 +125,7 @@ class BreakingUp(JudgedStage[AnswerPassage, Statements, Breakdown]):
     def _ids(self, subject: AnswerPassage) -> list[str]:
         return [row_id("broken", [subject.candidate.candidate_id, subject.place, self.identity])]
 
-    def _unasked(self, subject: AnswerPassage) -> list[Reading[Statements]] | None:
+    def _decide_without_judge(self, subject: AnswerPassage) -> list[Reading[Statements]] | None:
         return None if subject.status is None else [Reading(subject.status.value, NO_STATEMENTS)]
 
     def _rows(self, asked: JudgeRequest[AnswerPassage, Statements]) -> list[Breakdown]:
@@ -198,7 +198,9 @@ class JudgingClaims(JudgedStage[JudgedStatements, StatementSupport, Claim]):
     def _ids(self, subject: JudgedStatements) -> list[str]:
         return [self._id(statement) for statement in subject]
 
-    def _unasked(self, subject: JudgedStatements) -> list[Reading[StatementSupport]] | None:
+    def _decide_without_judge(
+        self, subject: JudgedStatements
+    ) -> list[Reading[StatementSupport]] | None:
         beyond = Reading(BEYOND, StatementSupport())
         return [beyond] * len(subject) if subject[0].beyond else None
 

@@ -167,9 +167,9 @@ AnyRequest = JudgeRequest[Showings, PairChoice]
 class PairRequest(AnyRequest):
     """Comparisons that one prompt asks about."""
 
-    def heard(self, answer: Completion) -> Sequence[Self]:
+    def after_answer(self, answer: Completion) -> Sequence[Self]:
         """Return one inquiry per pair, so that a retry asks only about the unread ones."""
-        (whole,) = super().heard(answer)
+        (whole,) = super().after_answer(answer)
         return [
             replace(whole, subject=(showing,), readings=(reading,))
             for showing, reading in zip(self.subject, whole.readings, strict=True)
@@ -214,7 +214,7 @@ class Annotating(JudgedStage[Showings, PairChoice, Preference]):
                 for order in (None,) if known else orders_of(match, seed, self.order):
                     yield (Showing(match=match, row=row, place=place, order=order),)
 
-    def _unasked(self, subject: Showings) -> list[Reading[PairChoice]] | None:
+    def _decide_without_judge(self, subject: Showings) -> list[Reading[PairChoice]] | None:
         (showing,) = subject
         return [Reading(showing.row.status, PairChoice())] if showing.order is None else None
 
@@ -230,7 +230,7 @@ class Annotating(JudgedStage[Showings, PairChoice, Preference]):
         kinds = dict[tuple[bool, bool], list[Showing]]()
         seen = set[int]()
         for (showing,) in (one.subject for one in alone if not one.settled):
-            kind = (showing.place in seen, bool(self._asked(showing)[1]))
+            kind = (showing.place in seen, bool(self._split_instruction(showing)[1]))
             seen.add(showing.place)
             kinds.setdefault(kind, []).append(showing)
         return found + [
@@ -254,7 +254,7 @@ class Annotating(JudgedStage[Showings, PairChoice, Preference]):
         return [
             row
             for alike in found
-            for row in replies.kept(self._ids(alike[0].subject))
+            for row in replies.find_rows(self._ids(alike[0].subject))
             or (self._rows(alike[0]) if len(alike) == 1 else [_both(*alike)])
         ]
 
@@ -294,7 +294,7 @@ class Annotating(JudgedStage[Showings, PairChoice, Preference]):
 
     def _comparison(self, showing: Showing) -> Comparison:
         first, second = showing.match.first, showing.match.second
-        instruction, given = self._asked(showing)
+        instruction, given = self._split_instruction(showing)
         return Comparison(
             prompt=instruction,
             first=first.text,
@@ -304,7 +304,7 @@ class Annotating(JudgedStage[Showings, PairChoice, Preference]):
             input=given,
         )
 
-    def _asked(self, showing: Showing) -> tuple[str, str | None]:
+    def _split_instruction(self, showing: Showing) -> tuple[str, str | None]:
         """Return the instruction, and separately its input if the prompts keep inputs apart."""
         asked = self.run.prompts[showing.match.first.prompt_id].instruction
         return parted_input(asked) if self._shows_inputs else (asked, None)

@@ -101,7 +101,7 @@ def commit_critiques(
     judging = critique_stage(it.run, it.number, judged_of, sample=sample, judge=judge)
     params = {**judging.params, **({"verifiable": False} if unverifiable else {})}
     label = sampled_again(f"critique:{candidates.label}", sample)
-    return judging.planned(label, it.work(CRITIQUE, params, candidates))
+    return judging.plan(label, it.work(CRITIQUE, params, candidates))
 
 
 def critique_stage(
@@ -169,7 +169,7 @@ class Critiquing(JudgedStage[Alike, AspectRatings, Critique]):
         own = self.run.config.critic.kind == "both" and self.run.verifier.own is not None
         return asked | MAIN_THREAD if own else asked
 
-    def planned(self, label: str, work: Work) -> Planned:
+    def plan(self, label: str, work: Work) -> Planned:
         """Plan and pay the stage."""
         return pay_judgements(self, label, work)
 
@@ -190,10 +190,10 @@ class Critiquing(JudgedStage[Alike, AspectRatings, Critique]):
     def _ids(self, subject: Alike) -> list[str]:
         return [self.critique_id(candidate) for candidate in subject]
 
-    def _unasked(self, subject: Alike) -> Sequence[Reading[AspectRatings]] | None:
+    def _decide_without_judge(self, subject: Alike) -> Sequence[Reading[AspectRatings]] | None:
         status = UNASKED.get(subject[0].finish_reason)
         prompt = self.run.prompts[subject[0].prompt_id]
-        return None if status is None else unread(status, self.run.critic.expected(prompt))
+        return None if status is None else unread(status, self.run.critic.expected_reply(prompt))
 
     def _rows(self, asked: AnswerInquiry) -> Iterator[Critique]:
         first, (reading,) = asked.subject[0], asked.readings
@@ -222,7 +222,7 @@ class Critiquing(JudgedStage[Alike, AspectRatings, Critique]):
         rated = {row.critique_id: _verifier_rating(v) for row, v in zip(new, said, strict=True)}
         return [replace(r, aspects=r.aspects + rated.get(r.critique_id, ())) for r in rows]
 
-    def _noted(self, asked: Sequence[AnswerInquiry]) -> list[Receipt]:
+    def _receipts_of(self, asked: Sequence[AnswerInquiry]) -> list[Receipt]:
         groups = [one.subject for one in asked]
         fates = {KEPT: [group[0].candidate_id for group in groups]}
         how = self.run.config.critic.equal_answers

@@ -135,7 +135,7 @@ class Grading(JudgedStage[Group, Appraisal, Grade]):
     def _ids(self, subject: Group) -> list[str]:
         return [self._id(candidate, subject) for alike in subject for candidate in alike]
 
-    def _unasked(self, subject: Group) -> list[Reading[Appraisal]] | None:
+    def _decide_without_judge(self, subject: Group) -> list[Reading[Appraisal]] | None:
         why = self._untold(subject[0][0])
         return None if why is None else [Reading(why, Appraisal())]
 
@@ -165,7 +165,7 @@ class Grading(JudgedStage[Group, Appraisal, Grade]):
                     same_as=None if candidate is alike[0] else self._id(alike[0], group),
                 )
 
-    def _noted(self, asked: Sequence[JudgeRequest[Group, Appraisal]]) -> list[Receipt]:
+    def _receipts_of(self, asked: Sequence[JudgeRequest[Group, Appraisal]]) -> list[Receipt]:
         groups = [alike for one in asked for alike in one.subject]
         fates = dict[str, list[str]]()
         for first, *_ in groups:

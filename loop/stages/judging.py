@@ -67,7 +67,7 @@ class Replies(Generic[Judgement]):
     had: int = 0
     rows: Mapping[str, Judgement] = field(default_factory=dict[str, Judgement])
 
-    def kept(self, ids: Iterable[str]) -> list[Judgement] | None:
+    def find_rows(self, ids: Iterable[str]) -> list[Judgement] | None:
         """Return the rows of these ids if all of them were read, else None."""
         rows: list[Judgement] = []
         for identity in ids:
@@ -128,7 +128,7 @@ class JudgeRequest(Generic[S, T]):
             schema=question.schema,
         )
 
-    def heard(self, answer: Completion) -> Sequence[Self]:
+    def after_answer(self, answer: Completion) -> Sequence[Self]:
         """Return it after a reply."""
         text = storable(answer.text)
         readings = self.posed.question.read(text, answer.finish_reason)
@@ -191,11 +191,11 @@ class JudgedStage(ABC, Generic[S, T, Judgement]):
     def _rows(self, asked: JudgeRequest[S, T]) -> Iterable[Judgement]:
         """Return the rows of a subject after its last reply."""
 
-    def _unasked(self, subject: S) -> Sequence[Reading[T]] | None:
+    def _decide_without_judge(self, subject: S) -> Sequence[Reading[T]] | None:
         """Return the readings of a subject that is decided without the judge; None for others."""
         del subject
 
-    def _noted(self, asked: Sequence[JudgeRequest[S, T]]) -> Sequence[Receipt]:
+    def _receipts_of(self, asked: Sequence[JudgeRequest[S, T]]) -> Sequence[Receipt]:
         """Return the receipts of a unit."""
         del asked
         return ()
@@ -209,7 +209,9 @@ class JudgedStage(ABC, Generic[S, T, Judgement]):
     ) -> list[Judgement]:
         """Return the rows of a unit; rows that were read before are kept."""
         return [
-            row for one in asked for row in replies.kept(self._ids(one.subject)) or self._rows(one)
+            row
+            for one in asked
+            for row in replies.find_rows(self._ids(one.subject)) or self._rows(one)
         ]
 
     def guard(self, request: str) -> GuardKey:
@@ -225,7 +227,7 @@ class JudgedStage(ABC, Generic[S, T, Judgement]):
         run, count = self.run, ReplyCount()
 
         def commit(unit: Unit, asked: Sequence[JudgeRequest[S, T]], cost: UnitStats) -> None:
-            rows, notes = self._judgements(asked, replies(unit)), self._noted(asked)
+            rows, notes = self._judgements(asked, replies(unit)), self._receipts_of(asked)
             commit_judgements(stage, unit, self.row_type, rows, cost, notes)
             self.committed(unit.chunk)
             for one in asked:
@@ -242,10 +244,10 @@ class JudgedStage(ABC, Generic[S, T, Judgement]):
 
     def _inquiry(self, subject: S, replies: Replies[Judgement]) -> JudgeRequest[S, T]:
         asked = JudgeRequest(subject=subject, pose=self._pose)
-        readings = self._unasked(subject)
+        readings = self._decide_without_judge(subject)
         if readings is not None:
             return replace(asked, readings=readings)
-        if replies.kept(self._ids(subject)):
+        if replies.find_rows(self._ids(subject)):
             return asked
         return replace(asked, most=replies.most, attempts=replies.had)
 

@@ -151,7 +151,7 @@ def _watch(training: OnlineTraining, stage: Stage) -> StepWatch | None:
     watch = StepWatch(it=it, method=training.method, steps=planned.chunks)
     journal, pending = it.run.store.journal, {unit.chunk for unit in stage.pending}
     for chunk in range(min(pending, default=planned.chunks)):
-        watch.raised_by(numbers_of(it, planned.key(journal, chunk)))
+        watch.watch(numbers_of(it, planned.key(journal, chunk)))
     return watch
 
 
@@ -183,7 +183,7 @@ def _pay_steps(training: OnlineTraining, stage: Stage) -> None:
         watch=_watch(training, stage),
     )
     steps.admit()
-    on_answers = None if judges is None else steps.answered
-    publishing = Publishing(run=run, on_progress=steps.told, on_answers=on_answers)
+    on_answers = None if judges is None else steps.judge_step
+    publishing = Publishing(run=run, on_progress=steps.commit_steps, on_answers=on_answers)
     run.store.when_there_is_room(lambda: publishing.train(job))
     steps.settle(stage.planned.chunks)

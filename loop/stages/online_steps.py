@@ -76,12 +76,12 @@ class Steps:
             budget.check()
             budget.reserve(self._waiting[0].key, self.most + self.judging)
 
-    def told(self, progress: TrainerProgress) -> None:
+    def commit_steps(self, progress: TrainerProgress) -> None:
         """Commit the pending steps up to one that the trainer reports, and admit the next one."""
         if self.settle(progress.step):
             self.admit()
 
-    def answered(self, step: int) -> None:
+    def judge_step(self, step: int) -> None:
         """Have the answers judged that the trainer has left, unless it is to end.
 
         Raises:

@@ -107,7 +107,7 @@ class OnlineTraining:
             upstream=content,
             reads=lambda: [(*content, str(step)) for step in range(1, count + 1)],
         )
-        return work if self.supervision is None else self.supervision.read_by(work)
+        return work if self.supervision is None else self.supervision.add_to(work)
 
     @property
     def published(self) -> range:

@@ -129,7 +129,7 @@ class Publishing:
         stop = self.run.stop
         while True:
             try:
-                return self._trained(job)
+                return self._train(job)
             except Stopped:
                 if stop.requested:
                     self.run.reporter.note(
@@ -143,7 +143,7 @@ class Publishing:
                 self.run.reporter.note(str(end))
             self.run.flow.admit()
 
-    def _trained(self, job: TrainJob) -> TrainResult:
+    def _train(self, job: TrainJob) -> TrainResult:
         """Train, under the run's patience with trainers that fail or hang."""
         training = self.run.config.training
         trainer = self.run.trainer or train

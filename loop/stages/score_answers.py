@@ -66,7 +66,7 @@ class ScoringAnswers(JudgedStage[Candidate, Appraisal, Grade]):
         about = self._about(subject)
         return [row_id("score", [about, name, self.identity]) for name in self._aspects(subject)]
 
-    def _unasked(self, subject: Candidate) -> list[Reading[Appraisal]] | None:
+    def _decide_without_judge(self, subject: Candidate) -> list[Reading[Appraisal]] | None:
         lacks = self._scorer.lacks_reference(self.run.prompts[subject.prompt_id])
         why = Status.NO_REFERENCE.value if lacks else None
         if subject.finish_reason in NOT_WRITTEN:

@@ -29,6 +29,6 @@ class SingleRequest(Generic[S, Sent, Answer]):
             raise ValueError("this subject has no request")
         return self.sent
 
-    def heard(self, answer: Answer) -> Sequence[Self]:
+    def after_answer(self, answer: Answer) -> Sequence[Self]:
         """Return it with its answer."""
         return [replace(self, answer=answer, attempts=1)]

@@ -190,7 +190,7 @@ def require_whole(it: Iteration, candidates: Sequence[Candidate], stage: str) ->
         ),
     }
     raise UnreadRepliesError(
-        f"{stage}: none of the policy's {count.asked} answers is whole ({count.told}). "
+        f"{stage}: none of the policy's {count.asked} answers is whole ({count.summary}). "
         f"{told.get(usual, 'The requests failed: the logs say why')}. "
         f"{shorten_reply(usual, count.examples[usual])}",
         it.run.store.folder,

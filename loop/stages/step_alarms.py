@@ -65,12 +65,12 @@ class StepWatch:
     def look(self, numbers: Numbers) -> None:
         """Log and record the alarms that a step is the first to raise."""
         run = self.it.run
-        for alarm in self.raised_by(numbers):
+        for alarm in self.watch(numbers):
             run.reporter.note(alarm.told, "alarm", **alarm_fields(alarm))
             detail: Json = asdict(alarm)
             run.store.when_there_is_room(partial(run.store.journal.record, EVENT, detail))
 
-    def raised_by(self, numbers: Numbers) -> list[Alarm]:
+    def watch(self, numbers: Numbers) -> list[Alarm]:
         """Add the next step, and return the alarms that it is the first to raise."""
         self.history.append(numbers)
         found = [f for f in findings(self.history) if f.kind not in self._known]
@@ -151,7 +151,7 @@ def keep_alarms(it: Iteration, method: str, steps: Planned) -> None:
         return
     keys = steps.keys(journal)
     watch = StepWatch(it=it, method=method, steps=len(keys))
-    alarms = [alarm for key in keys for alarm in watch.raised_by(numbers_of(it, key))]
+    alarms = [alarm for key in keys for alarm in watch.watch(numbers_of(it, key))]
     if not alarms:
         return
     work = Work(

@@ -142,7 +142,7 @@ class StepJudges:
                 answered = [c for c in pending if c.finish_reason not in UNASKED]
                 said = StepJudgements(critiques=judging.critiques(answered))
             else:
-                said = self._asked(judging, stage, unit) if pending else StepJudgements()
+                said = self._ask_critic(judging, stage, unit) if pending else StepJudgements()
             if said is None:
                 return None
             found += said
@@ -187,7 +187,7 @@ class StepJudges:
             return critique_stage(run, number, candidates, by_text=True)
         return Verifying(run=run, iteration=number, candidates=candidates, by_text=True)
 
-    def _asked(self, judging: Critiquing, stage: Stage, unit: Unit) -> StepJudgements | None:
+    def _ask_critic(self, judging: Critiquing, stage: Stage, unit: Unit) -> StepJudgements | None:
         """Ask the critic; None if it was kept from answering."""
         said = list[StepJudgements]()
 

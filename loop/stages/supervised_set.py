@@ -18,7 +18,6 @@ import polars as pl
 
 from ...configs.schema import ConfigError, PromptsConfig, RunConfig
 from ...policies.trainers.job import SupervisedSet
-from ...stores.durable import make_folder
 from ...stores.frames import as_arrow, as_frame, rows_frame
 from ...stores.journal_reader import Unit
 from ...stores.keys import Json, digest
@@ -30,8 +29,7 @@ from ...stores.records import (
     Receipt,
     storable,
 )
-from ...stores.schemas import RowsByType, to_table
-from ...stores.sealing import write_rows
+from ...stores.schemas import RowsByType
 from ..data.external_candidate import external_candidate
 from ..data.files import InputError, RowError, file_digest, placed_rows
 from ..data.prompt_rows import to_prompt
@@ -50,6 +48,7 @@ from ..data.training_rows import (
 from ..run.handles import Prompts, Rows, content_key
 from ..run.iteration import Iteration
 from ..run.run import Run, Verb, Work
+from .thoughts import rows_file
 
 DEMONSTRATIONS, NEXT_TOKEN = Verb("demonstrations"), Verb("next_token")
 PEOPLE = "people"
@@ -126,7 +125,7 @@ def read_outputs(path: Path, config: PromptsConfig) -> dict[str, str]:
     shape, notes = shape_of(config), notes_of(config)
     for place, row in placed_rows(path, notes.bad):
         try:
-            named = shape.named(row)
+            named = shape.rename_fields(row)
             prompt = to_prompt(
                 named, task=config.task, split="train", source=path.name, shape=shape
             )
@@ -157,7 +156,7 @@ class Supervision:
     run: Run
     rows: Rows[Demonstration]
 
-    def read_by(self, work: Work) -> Work:
+    def add_to(self, work: Work) -> Work:
         """Return the work of a training that learns this set in addition to the rows of `work`."""
         settings = self.run.config.training.next_token
         (stage,) = self.rows.stages
@@ -179,10 +178,9 @@ class Supervision:
         (stage,) = self.rows.stages
         keys = stage.keys(store.journal)
         rows = pl.concat(as_frame(store.table(Demonstration, key)) for key in keys)
-        table = to_table(Demonstration, as_arrow(rows))
-        data = store.when_there_is_room(lambda: write_rows(make_folder(work), table))
+        file = store.when_there_is_room(lambda: rows_file(work, Demonstration, rows))
         return SupervisedSet(
-            data=(data,),
+            data=(file,),
             weight=settings.weight,
             batch_size=settings.batch_size,
         )

@@ -13,6 +13,7 @@ from ...stores.frames import as_arrow, as_frame
 from ...stores.keys import Json
 from ...stores.lake import RunReader
 from ...stores.records import Demonstration, Pair, UnpairedAnswer
+from ...stores.schemas import to_table
 from ...stores.sealing import write_rows
 from ..data.pairs import TrainedRow
 from ..run.models import Served
@@ -60,3 +61,8 @@ def thoughts_file(run: Run, row_type: TrainedRow, keys: Sequence[str], folder: P
             .collect()
         )
     return write_rows(make_folder(folder), as_arrow(told))
+
+
+def rows_file(folder: Path, row_type: TrainedRow, rows: pl.DataFrame) -> Path:
+    """Leave rows to train on in a file of a folder, and return it."""
+    return write_rows(make_folder(folder), to_table(row_type, as_arrow(rows)))

@@ -82,7 +82,7 @@ def train(
     }
     pending = it.whole(TRAIN, params, rows)
     if beside is not None:
-        pending = beside.read_by(pending)
+        pending = beside.add_to(pending)
 
     def pay(stage: Stage) -> None:
         # Not `Run.make`: its progress counts steps, not the one row.

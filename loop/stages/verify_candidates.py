@@ -71,7 +71,7 @@ class Verifying:
         """The parameters of the units' keys, without the candidates."""
         return self.identity
 
-    def planned(self, label: str, work: Work) -> Planned:
+    def plan(self, label: str, work: Work) -> Planned:
         """Plan and pay the stage."""
         return self.run.run_stage(self.iteration, label, work, self._pay, judge=True)
 

@@ -81,7 +81,7 @@ class SeedEstimate:
         """Whether there is more than one seed, and so an interval."""
         return len(self.by_seed) > 1
 
-    def told(self) -> str:
+    def cell(self) -> str:
         """Return the estimate with its interval, as a cell."""
         if not self.by_seed:
             return UNKNOWN
@@ -101,7 +101,7 @@ class PaperFigure:
     said: str
     place: str = ""
 
-    def told(self) -> str:
+    def cell(self) -> str:
         """Return it as a cell."""
         return f"{self.said} ({self.place})" if self.place else self.said
 

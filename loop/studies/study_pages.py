@@ -130,7 +130,7 @@ def claim_table(claims: Sequence[PaperClaim]) -> StudyTable:
         title="Claims",
         columns=("claim", "in the paper", "here", "holds", "verdict"),
         rows=[
-            (claim.says, claim.paper.told(), claim.estimate.told(), claim.region, claim.verdict)
+            (claim.says, claim.paper.cell(), claim.estimate.cell(), claim.region, claim.verdict)
             for claim in claims
         ],
     )

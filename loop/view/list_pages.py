@@ -114,7 +114,7 @@ class ListPages:
     def _choices(self, run: RunReader) -> Mapping[str, Sequence[str]]:
         """Return the values that filters can have, looked up again when the run has changed."""
         name = run.folder.name
-        return self.viewing.kept(
+        return self.viewing.cached(
             f"choices {name}", self.viewing.version(name), lambda: _suggestions(run)
         )
 

@@ -59,7 +59,7 @@ class RunPages:
         """Show the runs of the lake."""
         del request
         version = self.viewing.version()
-        now = self.viewing.kept("runs", version, self._runs)
+        now = self.viewing.cached("runs", version, self._runs)
         return self.viewing.page("runs.html", version=version, now=now)
 
     def all_live(self, request: Request) -> Response:
@@ -71,7 +71,7 @@ class RunPages:
         with self.viewing.run(request) as run:
             name = run.folder.name
             version = self.viewing.version(name)
-            now = self.viewing.kept(f"run {name}", version, lambda: self._run(run))
+            now = self.viewing.cached(f"run {name}", version, lambda: self._run(run))
         return self.viewing.page("run.html", run=name, version=version, now=now)
 
     def one_live(self, request: Request) -> Response:

@@ -63,7 +63,7 @@ class Viewing:
         """Return a template rendered with values."""
         return render_template(self.templates, template, **values)
 
-    def kept(self, name: str, version: str, make: Callable[[], T]) -> T:
+    def cached(self, name: str, version: str, make: Callable[[], T]) -> T:
         """Return the result of `make`, called again only if `version` has changed."""
         with self._lock:
             kept = self._kept.pop(name, None) or Kept()
@@ -82,7 +82,7 @@ class Viewing:
         tag = {"ETag": f'"{version}"'}
         if request.headers.get("if-none-match") == tag["ETag"]:
             return Response(status_code=304, headers=tag)
-        return HTMLResponse(self.kept(name, version, draw), headers=tag)
+        return HTMLResponse(self.cached(name, version, draw), headers=tag)
 
     def version(self, *runs: str) -> str:
         """Return a version that changes as soon as one of these runs does, or any without names."""

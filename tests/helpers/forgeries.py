@@ -126,7 +126,7 @@ def _prompt(rng: random.Random) -> Prompt:
 
 def _critique(rng: random.Random, key: GuardKey) -> Attack:
     prompt = _prompt(rng)
-    expected = CRITIC.expected(prompt)
+    expected = CRITIC.expected_reply(prompt)
     names = rng.sample(expected.names, expected.count)
     forged, own = (json.dumps(dict.fromkeys(names, rating)) for rating in (1, -1))
     obeyed, honest = (

@@ -461,7 +461,7 @@ def spent(run: Path) -> Cost:
     """Return the spending in a run's journal."""
     reader = Reader(run)
     try:
-        return reader.spent()
+        return reader.total_cost()
     finally:
         reader.close()
 

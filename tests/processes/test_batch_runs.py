@@ -51,7 +51,7 @@ def made(lake: Path) -> tuple[str, float]:
     """Return the digest of a run, and its paid tokens."""
     run = run_folder(lake, "a")
     with closing(Reader(run)) as journal:
-        return run_digest(run), journal.spent().money
+        return run_digest(run), journal.total_cost().money
 
 
 def graded_run(lake: Path, server: BatchServer, **engine: str) -> tuple[str, float]:

@@ -58,7 +58,7 @@ def priced(config: RunConfig, **prices: ModelPrice) -> RunConfig:
 
 def recorded(lake: Path) -> Cost:
     reader = Reader(run_folder(lake, RUN))
-    cost = reader.spent()
+    cost = reader.total_cost()
     reader.close()
     return cost
 

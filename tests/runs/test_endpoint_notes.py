@@ -106,7 +106,7 @@ def told(lake: Path) -> dict[str, Any]:
 def test_units_keep_who_answered(lake, judge):
     turn(lake, judge)
     with closing(Reader(run_folder(lake, RUN))) as reader:
-        served = reader.served()
+        served = reader.serving_reports()
     said = {"asked": "judge-1", "model": "judge-1-october", "system_fingerprint": ""}
     assert served
     assert all(serving.said == said for serving in served)

@@ -53,7 +53,7 @@ def told(*words: object) -> str:
 
 def order(lake: Path, **wanted: object) -> list[tuple[str, ...]]:
     with closing(open_run(lake, JUDGED)) as run:
-        return [JudgedItem.named(name).ids for name in queue_items(run, queue(**wanted))]
+        return [JudgedItem.from_name(name).ids for name in queue_items(run, queue(**wanted))]
 
 
 def machine_rows(lake: Path) -> list[str]:

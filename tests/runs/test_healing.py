@@ -145,7 +145,7 @@ def test_damaged_file_is_kept_aside(finished, lake):
     (aside,) = (journal.folder / "quarantine").iterdir()
     assert aside.read_bytes() == altered
     assert aside not in [piece.path for piece in garbage(journal)]
-    assert sorted(journal.lost()) == sorted(damage.unit for damage in damaged)
+    assert sorted(journal.damaged_units()) == sorted(damage.unit for damage in damaged)
     journal.close()
     with stand_ins(lake):
         loop(lake, config=finished.config)

@@ -63,7 +63,7 @@ def spent(config: RunConfig, lake: Path, name: str) -> float:
     with pytest.raises(NothingToTrainOn):
         run_loop(Job(config=config, lake=lake, name=name), Silent(), StopSignal())
     with closing(Reader(run_folder(lake, name))) as journal:
-        return journal.spent().money
+        return journal.total_cost().money
 
 
 def test_plan_costs_what_the_run_does(tmp_path, grader):

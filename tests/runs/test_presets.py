@@ -137,7 +137,7 @@ def named(tiny_policy: Path, tiny_reward: Path) -> dict[str, str]:
 
 
 def configured(command: HeadCommand, named: dict[str, str]) -> RunConfig:
-    return command.options(named).resolved()
+    return command.options(named).resolve()
 
 
 @pytest.mark.parametrize(

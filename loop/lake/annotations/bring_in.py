@@ -79,7 +79,7 @@ def rows_of(said: Sequence[LedgerEntry], known: Mapping[str, Known]) -> list[Cri
 def said_rows(said: Sequence[LedgerEntry]) -> list[Critique | Preference]:
     """Return the rows of people's judgments without reading the run: their iteration is 0."""
     known = {
-        one: Stored(one, JudgedItem.named(entry.item).prompt_id, 0)
+        one: Stored(one, JudgedItem.from_name(entry.item).prompt_id, 0)
         for entry in said
         for one in _ids(entry)
     }
@@ -87,4 +87,4 @@ def said_rows(said: Sequence[LedgerEntry]) -> list[Critique | Preference]:
 
 
 def _ids(entry: LedgerEntry) -> tuple[str, ...]:
-    return JudgedItem.named(entry.item).ids
+    return JudgedItem.from_name(entry.item).ids

@@ -87,7 +87,7 @@ class JudgedItem:
         return canonical_json([self.prompt_id, sorted(self.ids), self.aspect])
 
     @classmethod
-    def named(cls, name: str) -> Self:
+    def from_name(cls, name: str) -> Self:
         """Return the item of a name."""
         prompt_id, ids, aspect = json.loads(name)
         return cls(prompt_id=prompt_id, ids=tuple(ids), aspect=aspect)

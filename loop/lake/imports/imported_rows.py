@@ -155,14 +155,16 @@ class Maker:
         )
         return _critique(candidate, critic, aspects, text + self._note(read), sample, when)
 
-    def levelled(self, candidate: Known, critic: str, aspects: Iterable[AspectRating]) -> Critique:
+    def level_critique(
+        self, candidate: Known, critic: str, aspects: Iterable[AspectRating]
+    ) -> Critique:
         """Return a critique from ratings that are on the three levels already."""
         return _critique(candidate, critic, tuple(aspects), "")
 
     def label(self, candidate: Known, name: str, *, right: bool) -> Critique:
         """Return the label `name` of an answer in a data set as a critique: whether it is right."""
         said = AspectRating(name=name, rating=1 if right else -1, comment="")
-        return self.levelled(candidate, f"{LABEL}{name}", [said])
+        return self.level_critique(candidate, f"{LABEL}{name}", [said])
 
     def _number(self, verdict: ImportedVerdict) -> float | None:
         """Return a rating as a number on the scale; None if it is not a number."""

@@ -146,7 +146,7 @@ def stream_rows(
                     frame = frame if wanted is None else frame.filter(wanted)
                     yield frame.select(columns or pl.all())
         except (OSError, duckdb.Error) as error:
-            told = None if limit_s is None else limit_s.told
+            told = None if limit_s is None else limit_s.message
             raise SqlError(told or sentence(error)) from error
 
     return register_io_source(scan, schema=dict(schema))

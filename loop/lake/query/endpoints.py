@@ -17,7 +17,7 @@ def warnings(journal: Reader) -> list[str]:
 
 def _changes(journal: Reader) -> list[str]:
     by_model: dict[str, dict[tuple[int, str], list[Serving]]] = {}
-    for serving in journal.served():
+    for serving in journal.serving_reports():
         stages = by_model.setdefault(str(serving.said.get("asked")), {})
         stages.setdefault((serving.iteration, serving.stage), []).append(serving)
     return [told for model, stages in by_model.items() for told in _model_changes(model, stages)]

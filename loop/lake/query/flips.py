@@ -81,7 +81,7 @@ def lost_since(run: RunReader, results: RunResults) -> LostMost | None:
     """Return the group in which the model reported by `results` lost most since M_0, if any."""
     if results.split is None:
         return None
-    return lost_most(run, results.split, results.models[0].iteration, results.told.iteration)
+    return lost_most(run, results.split, results.models[0].iteration, results.reported.iteration)
 
 
 def lost_most(run: RunReader, split: str, before: int, after: int) -> LostMost | None:

@@ -59,7 +59,7 @@ class RunResults:
     rows: tuple[ModelFigure, ...]
 
     @property
-    def told(self) -> MeasuredModel:
+    def reported(self) -> MeasuredModel:
         """The model whose change is reported: the best, if the run has one, else the latest."""
         best = [model for model in self.models[1:] if "best" in model.marks]
         return best[0] if best else self.models[-1]

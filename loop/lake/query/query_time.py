@@ -20,7 +20,7 @@ class TimeLimit:
     is_over: bool = False
 
     @property
-    def told(self) -> str | None:
+    def message(self) -> str | None:
         """The message for an interrupted query; None if something else interrupted it."""
         if not self.is_over:
             return None

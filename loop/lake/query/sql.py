@@ -206,7 +206,7 @@ def _run_query(
         with limit_s.counting():  # a PIVOT looks for its columns now
             relation = connection.sql(sql)
     except duckdb.Error as error:
-        raise SqlError(limit_s.told or sentence(error)) from error
+        raise SqlError(limit_s.message or sentence(error)) from error
     names = _distinct(relation.columns)
     return relation.project(
         ", ".join(

@@ -59,7 +59,7 @@ def missing(lake: Path, indexed: frozenset[str]) -> Missing:
 
 def catch_up(lake: Path, index: IndexWriter) -> None:
     """Add the missing rows of all runs, and remove rows that left their journal."""
-    pending = missing(lake, index.indexed())
+    pending = missing(lake, index.indexed_parts())
     if pending.stale:
         index.forget(pending.stale)
     for name, parts in pending.parts.items():

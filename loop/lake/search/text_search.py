@@ -107,7 +107,7 @@ def _up_to_date(lake: Path) -> Index:
     """
     folder = index_folder(lake)
     index = Index(folder) if is_there(folder) else None
-    pending = missing(lake, index.indexed() if index else frozenset())
+    pending = missing(lake, index.indexed_parts() if index else frozenset())
     if index is None or pending.stale or pending.rows:
         if pending.rows > MANY:
             say(f"the search index takes in {pending.rows:,} rows first")

@@ -59,7 +59,7 @@ class ClusterSums:
         """How many clusters of one size would weigh as much (Kish's effective number)."""
         return self.n**2 / self.sizes
 
-    def mirrored(self) -> "ClusterSums":
+    def negate(self) -> "ClusterSums":
         """Return the sums of the opposite differences."""
         return replace(self, total=-self.total, crossed=-self.crossed)
 
@@ -141,7 +141,7 @@ def has_bounds(sums: ClusterSums, alpha: float) -> bool:
 def p_value(sums: ClusterSums) -> float:
     """Return how likely such a gain is without any: below `alpha` if the low bound is over 0."""
     if sums.total <= 0:
-        return 0.5 if sums.total == 0 else 1 - p_value(sums.mirrored())
+        return 0.5 if sums.total == 0 else 1 - p_value(sums.negate())
     tails = [_tail(ratio, sums.clusters) for ratio in (sums.ratio, sums.alike)]
     return min(0.5, max(*tails, 0.5**sums.changed))
 

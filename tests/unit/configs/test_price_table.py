@@ -10,7 +10,7 @@ from lpfloop.configs.schema import ConfigError, ModelPrice, PriceConfig
 
 
 def test_shipped_example():
-    assert TABLES.shipped() == ("example",)
+    assert TABLES.shipped_names() == ("example",)
     prices = prices_of(PriceConfig(table="example"))
     assert len(prices) > 10
     assert all(0 < p.prompt <= p.completion < 1000 for p in prices.values())

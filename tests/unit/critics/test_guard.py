@@ -42,7 +42,7 @@ HOSTILE = st.lists(
 
 @given(HOSTILE)
 def test_no_text_closes_its_tag(text):
-    shown = Guard(nonce=NONCE, templates=TEMPLATES).shown(text)
+    shown = Guard(nonce=NONCE, templates=TEMPLATES).fence(text)
     opening, *inside, closing = shown.split("\n")
     assert (opening, closing) == (f"<text-{NONCE}>", f"</text-{NONCE}>")
     told = "\n".join(inside)
@@ -102,7 +102,7 @@ def test_text_before_mark_is_comment():
 
 def test_json_judge_sees_tag_instructions():
     asked = (Message(role="user", content="Rate it."),)
-    (told,) = Guard(nonce=NONCE).told_of_object(asked, '{"score": 1 | 2}')
+    (told,) = Guard(nonce=NONCE).add_object_rules(asked, '{"score": 1 | 2}')
     for part in ("Rate it.", '{"score": 1 | 2}', f"text-{NONCE}"):
         assert part in told.content
 

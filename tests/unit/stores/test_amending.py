@@ -67,7 +67,7 @@ def test_only_dependents_forgotten(writer):
     assert set(states) == {"asked", "other", "later", "last"}
     assert (states["asked"].done, states["asked"].planned) == (2, 2)
     assert states["asked"].totals == {"tokens": 17, "unscored": 1}
-    assert writer.journal.spent() == Cost(tokens=17 + 4 + 6), "what is forgotten stays spent"
+    assert writer.journal.total_cost() == Cost(tokens=17 + 4 + 6), "what is forgotten stays spent"
 
 
 def test_new_decision_replaces_stages(writer):

@@ -92,7 +92,7 @@ def test_undo(folder):
         assert ledger.undo("q", "ada") == first
         assert assigned(ledger, "ada") == first
         assert ledger.waiting() == []
-        assert [entry.undone for entry in ledger.given()] == [1], "it is told, and not lost"
+        assert [entry.undone for entry in ledger.judgments()] == [1], "it is told, and not lost"
         ledger.give(said(first, "ada", '{"again":1}'))
         assert assigned(ledger, "ada") == second
         (left,) = ledger.waiting()

@@ -115,7 +115,7 @@ def test_damaged_rows_owed_again(writer, folder):
     assert len(list((folder / "quarantine").iterdir())) == 1
     commit(writer, "k", {Reward: [REWARD]})
     assert writer.rows(Reward, "k") == [REWARD]
-    assert writer.journal.lost() == []
+    assert writer.journal.damaged_units() == []
 
 
 def test_different_rows_refused(writer, folder):
@@ -145,10 +145,10 @@ def test_reserved_counts_after_crash(writer, folder):
     writer.journal.reserve("k0", Cost(tokens=100, judge_calls=3, money=0.5))
     writer.journal.reserve("k1", Cost(tokens=50))
     commit(writer, "k0", {Candidate: [CANDIDATE]}, tokens=7, money=0.25)
-    assert writer.journal.spent() == Cost(tokens=57, money=0.25)
+    assert writer.journal.total_cost() == Cost(tokens=57, money=0.25)
     writer.close()
     writer.journal = Journal(folder)
-    assert writer.journal.spent() == Cost(tokens=57, money=0.25)
+    assert writer.journal.total_cost() == Cost(tokens=57, money=0.25)
 
 
 def test_kept_replies(writer):
@@ -157,10 +157,10 @@ def test_kept_replies(writer):
     for slice_ in ("0", "1"):
         journal.reserve("k", Cost(tokens=50), slice_=slice_)
     journal.keep([KeptSlice(unit="k", slice_="0", cost=Cost(tokens=20), replies="said")])
-    assert journal.spent() == Cost(tokens=70)
+    assert journal.total_cost() == Cost(tokens=70)
     assert journal.replies("k") == ["said"]
     commit(writer, "k", {Candidate: [CANDIDATE]}, tokens=60)
-    assert journal.spent() == Cost(tokens=60)
+    assert journal.total_cost() == Cost(tokens=60)
     assert journal.replies("k") == []
 
 

@@ -15,7 +15,7 @@ from lpfloop.critics.templating import tags as tag_names
 PAPER = load_pool("alpacafarm")
 EVERYONE = [
     annotator
-    for name in POOLS.shipped()
+    for name in POOLS.shipped_names()
     for annotator in load_pool(name).annotators
     if isinstance(annotator, Annotator)
 ]

@@ -18,19 +18,19 @@ def test_not_taken_is_unused(fields, asked):
     assert set(row) == set(fields)
     assert [name in row for name in fields] == [True] * len(fields)
     assert [row.glance(name) for name in fields] == list(fields.values())
-    assert set(row.unused()) == set(fields) - asked
+    assert set(row.unused_fields()) == set(fields) - asked
 
 
 def test_nested_fields():
     turns = [{"role": "user", "weight": 1}, {"role": "assistant"}, {"role": "user"}]
     row = as_row({"meta": {"lang": "en", "hash": "x"}, "turns": turns, "none": None, "no": []})
-    assert set(row.unused()) == {"meta", "turns"}
+    assert set(row.unused_fields()) == {"meta", "turns"}
     row["meta"]["lang"]
     for turn in row["turns"][:2]:
         turn["role"]
-    assert set(row.unused()) == {"meta.hash", "turns[].weight", "turns[]"}
+    assert set(row.unused_fields()) == {"meta.hash", "turns[].weight", "turns[]"}
     assert dict(row["meta"].items())
-    assert "meta.hash" not in set(row.unused())
+    assert "meta.hash" not in set(row.unused_fields())
 
 
 def test_unused_of_a_file(subtests, tmp_path):

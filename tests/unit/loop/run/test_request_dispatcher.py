@@ -15,7 +15,7 @@ def source_under(budget: Any) -> _BatchSource[Any]:
     inquiry = SimpleNamespace(settled=False, attempts=0, request=lambda: "a request")
     line = SimpleNamespace(
         most=lambda requests: Cost(tokens=len(requests)),
-        expected=lambda requests: Cost(tokens=len(requests)),
+        expected_cost=lambda requests: Cost(tokens=len(requests)),
         batch=lambda key, requests, again: (key, requests, again),
     )
     stage = SimpleNamespace(
@@ -42,7 +42,7 @@ def test_budget_spent_by_another_stage_meanwhile() -> None:
         spending=True,
         expects=lambda _: True,
         fits=lambda _: next(looks),
-        time_or_room_reached=lambda: None,
+        check_limits=lambda: None,
         has_kept=lambda _: False,
         open=lambda *_: None,
         reserve=lambda *_, slice_: None,

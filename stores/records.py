@@ -494,7 +494,7 @@ class PolicyVerdict:
 
     `scope` is all prompts, or the `task` or `family` called `name`. `before` and `after` are the
     means of the other policy and of M_t, `difference` their paired difference, from `low` to
-    `high`. Each bound errs in at most a share `level` of comparisons: the part of the error rate
+    `high`. `level` is the one-sided error level of each bound: the part of the error rate
     for this look and scope. `gained` and `lost` are the shares of prompts that got better and
     worse; `needed` is the number of prompts that would decide, None if it is decided or no number
     would.

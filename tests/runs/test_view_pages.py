@@ -1,5 +1,6 @@
 """The viewer's pages, requested without a browser: filters, paging, live parts, errors."""
 
+import json
 import re
 import runpy
 from contextlib import closing
@@ -113,6 +114,14 @@ def test_unreadable_run_hides_no_other(tmp_path, configuration):
     broken = client.get("/runs/broken")
     assert broken.status_code == 500
     assert "lpfloop lake" in broken.text
+
+
+def test_run_of_another_version(tmp_path, configuration):
+    older = json.loads(configuration()) | {"removed": {"setting": 1}}
+    write_shown(tmp_path, "older", TEXTS[:2], json.dumps(older))
+    answer = TestClient(site(tmp_path)).get("/runs/older")
+    assert answer.status_code == 500
+    assert "removed" in answer.text
 
 
 def test_reading_leaves_lake_unchanged(lake, client):

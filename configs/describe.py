@@ -1,6 +1,6 @@
 """The schema as a flat list of fields, and a configuration as plain data."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from types import UnionType
@@ -145,13 +145,14 @@ def _by_path(found: Iterable[ConfigField]) -> Mapping[str, ConfigField]:
     return fields
 
 
-def every_field() -> list[ConfigField]:
+@cache
+def every_field() -> Sequence[ConfigField]:
     """Return every field, with one for each recipe that has a setting of the name.
 
     The engine of a model is listed once, as `models.NAME.engine`, not for each role.
     """
     own = [field for field in _walk(RunConfig, "") if ENGINE not in field.path]
-    return [*_walk(ModelConfig, f"{MODELS}.{ANY_NAME}."), *own]
+    return (*_walk(ModelConfig, f"{MODELS}.{ANY_NAME}."), *own)
 
 
 def fields() -> Iterator[ConfigField]:

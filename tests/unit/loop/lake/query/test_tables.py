@@ -141,7 +141,7 @@ def test_words_of_filters(run):
 
 def test_many_rows_keep_their_order_and_are_listed_once(tmp_path):
     """A candidate with several rewards is one row, with the last reward."""
-    answers = unordered_candidates(0, 30_000)
+    answers = unordered_candidates(0, 15_000)
     names = sorted({answer.prompt_id for answer in answers})
     told = [
         replace(REWARD, candidate_id=a.candidate_id, prompt_id=a.prompt_id, score=float(n + again))

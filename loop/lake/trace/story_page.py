@@ -106,7 +106,7 @@ def _alike(group: Sequence[Candidate], boxes: Sequence[Box]) -> Box:
     return replace(
         boxes[shown],
         title=f"x{len(boxes)} {boxes[shown].title}",
-        below=(*boxes[shown].below, f"said again by {named}", *made),
+        below=(*boxes[shown].below, f"the same text: {named}", *made),
         ids=(*boxes[shown].ids, *(identity for n in others for identity in boxes[n].ids)),
     )
 

@@ -112,7 +112,7 @@ class Committer:
             while self._queued >= QUEUED:
                 # In turns: a signal that arrives just before a wait is handled only after it.
                 self._changed.wait(TURN_S)
-            # Pending last: if a signal interrupts this, nobody waits for what was not queued.
+            # Pending last: a signal in between leaves no thread waiting for unqueued rows.
             self._enqueue(item)
             self._pending.add(_name(item))
 

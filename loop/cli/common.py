@@ -198,7 +198,7 @@ def outcome(error: Exception) -> Outcome | None:
     code = str(getattr(source, "code", None) or getattr(error, "code", own))
     is_refused = getattr(error, "kind", None) == "refused"
     end = Exit.BAD_INPUT if is_refused else ENDS.get(own, Exit.BAD_INPUT)
-    said = str(error) or "stopped cleanly; `lpfloop resume` continues where it stopped"
+    said = str(error) or "stopped cleanly; `lpfloop resume` continues the run"
     return Outcome(exit=end, code=code, said=said)
 
 

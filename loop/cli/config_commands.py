@@ -67,7 +67,7 @@ def show_config(
     title, found, sources = _find_config(lake, name, options)
     shown = set_fields(found, every=every)
     used = {f.path: source for f in shown if (source := sources.get(f.path))}
-    rest = "" if every else "; what is not here is at its default (--defaults shows it)"
+    rest = "" if every else "; other settings have their defaults (--defaults shows them)"
     hidden = "".join(f"# {path} is set, and not shown\n" for path in set_secrets(found))
     out.document(
         {"of": title, "config": nest_fields(shown), "sources": used},

@@ -3,7 +3,7 @@
 A trial is a run at a seed that no compared run has, for a share of the budget; dev prompts alone
 choose among a method's trials. A method is then run once a seed with the whole budget. No run
 re-uses units of another one, as each pays for its own. The first variant decides the starting
-policy, the judges and the measurements of all methods. What was decided follows from the runs in
+policy, the judges and the measurements of all methods. The decisions follow from the runs in
 the lake, so the same call continues a comparison.
 """
 

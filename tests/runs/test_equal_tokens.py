@@ -100,7 +100,7 @@ def test_resume_adds_seeds(tmp_path):
     sizes = dict(world.sizes)
     names = equal(tmp_path, trials=1, turn=world.turn).run(["reward-only"])
     assert names == ["eq-reward-only-0", "eq-reward-only-1", "eq-reward-only-2"]
-    assert sizes.items() <= world.sizes.items(), "what was decided follows from the runs"
+    assert sizes.items() <= world.sizes.items(), "the decisions follow from the runs"
     assert len({world.sizes[name] for name in names}) == 1
     wider = equal(tmp_path, trials=1, seeds=(0, 1, 2, 3), turn=world.turn)
     assert wider.run(["reward-only"]) == [*names, "eq-reward-only-3"]

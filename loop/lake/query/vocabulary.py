@@ -70,7 +70,7 @@ NOT_BETTER = frozenset(name for name, term in VOCABULARY.items() if not term.bet
 
 
 def term_of(figure: str) -> Term:
-    """Return what is known of a figure."""
+    """Return the label, unit and direction of a figure."""
     if figure.startswith(RATING):
         return Term(figure, judge=CRITIC, decimals=2)
     return VOCABULARY.get(figure) or Term(figure)

@@ -111,7 +111,9 @@ def begins_inside(folder: Path, config: EngineConfig) -> bool:
     if template is None or not devices.installed_version("transformers"):
         return False
     known = KNOWN if config.think_tags is None else (config.think_tags,)
-    return any(opens_thought(template, tags) for tags in known)
+    # Rendering imports transformers, which takes seconds: most templates name no tag.
+    named = [tags for tags in known if tags[0] in template.text]
+    return any(opens_thought(template, tags) for tags in named)
 
 
 def opens_thought(template: ChatTemplate, tags: Tags) -> bool:

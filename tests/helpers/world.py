@@ -63,7 +63,10 @@ AT_ONCE = 2
 HANGS_S = 300.0
 """Limit for a child, which takes a second, in a bucket ten or more."""
 RUN = "a"
-HEAVY = ("lpfloop.stores.inspection", "pyarrow.dataset", "pyarrow.parquet", "polars")
+HEAVY = (
+    "lpfloop.stores.inspection", "pyarrow.dataset", "pyarrow.parquet", "polars",
+    "lpfloop.policies.endpoint.faults", "pytest",
+)  # fmt: skip
 """Modules that the fork server imports once for all children."""
 
 SMALL = (
@@ -184,7 +187,7 @@ def write_prompts(folder: Path, count: int = 8) -> Path:
 
 
 def small_config(prompts: Path, *overrides: str) -> RunConfig:
-    """Return the configuration of a run of about 0.1 s: two iterations, some 30 units."""
+    """Return the configuration of a run of about 2 s: two iterations, some 30 units."""
     return load_config("tiny", "rlrf", (*SMALL, f"prompts.source={prompts}", *overrides), {})
 
 

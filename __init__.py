@@ -39,11 +39,11 @@ __all__ = [
     "judge_check",
     "open",
     "rebuild_pairs",
+    "recipes",
     "reparse",
     "resume",
     "run",
     "train",
-    "variants",
 ]
 
 __version__ = "0.2.0"
@@ -69,7 +69,7 @@ def open(  # noqa: A001 -- `lpfloop.open` reads as what it does
 def run(
     config: "Configuration | None" = None,
     *,
-    variant: str | None = None,
+    recipe: str | None = None,
     iterations: int | None = None,
     name: str | None = None,
     lake: "Place | None" = None,
@@ -90,7 +90,7 @@ def run(
     Args:
         config: a preset (`tiny`, `own`), a YAML file, a mapping with the content of such a file, or
             a `RunConfig`; default: the tiny world, or `own` if prompts or models are given.
-        variant: the recipe: a name, or your function as `./FILE.py:NAME`.
+        recipe: a recipe's name, or your function as `./FILE.py:NAME`.
         iterations: how many iterations to reach.
         name: the run's name; default: from configuration and recipe.
         lake: the folder that holds the runs, or `s3://BUCKET/PREFIX`.
@@ -115,7 +115,7 @@ def run(
     from .loop.library.api_runs import lake_at, run_loop, run_options
 
     options = RunOptions(
-        variant=variant,
+        recipe=recipe,
         iterations=iterations,
         prompts=None if prompts is None else str(prompts),
         policy=None if policy is None else str(policy),
@@ -397,8 +397,8 @@ def judge_check(
     return document(report)
 
 
-def variants() -> "pl.DataFrame":
-    """Return the recipes: the values of `variant` in `run`."""
-    from .loop.recipes.variant_list import variant_frame
+def recipes() -> "pl.DataFrame":
+    """Return the recipes: the values of `recipe` in `run`."""
+    from .loop.recipes import recipe_table
 
-    return variant_frame()
+    return recipe_table()

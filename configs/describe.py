@@ -10,10 +10,10 @@ from pydantic import SecretStr
 from pydantic.fields import FieldInfo
 
 from .engines import ANY_NAME, MODELS, ModelConfig
+from .recipe_names import recipe_classes
 from .recipes import Recipe
 from .schema import RunConfig
 from .section import EFFECT, Effect, Section
-from .variants import variants
 
 WORDS: Mapping[object, str] = {
     bool: "true or false",
@@ -54,7 +54,7 @@ def _alternatives(annotation: object) -> list[object]:
 
 def sections_of(info: FieldInfo) -> list[type[Section]]:
     """Return the sections that a field may hold; empty for a plain value."""
-    kinds = list[object](variants().values())
+    kinds = list[object](recipe_classes().values())
     if info.annotation is not Recipe:
         kinds = _alternatives(info.annotation)
     return [kind for kind in kinds if isinstance(kind, type) and issubclass(kind, Section)]

@@ -79,7 +79,7 @@ def _unknown_key(path: Path, settings: frozenset[str]) -> str:
     depth = len(section)
     beside = sorted({other[depth] for other in known if list(other[:depth]) == section})
     if leaf in beside:
-        hint = "another variant has it, this one does not"
+        hint = "another recipe has it, this one does not"
     elif meant := _likely_paths(leaf, section, beside, known):
         more = f" ({len(meant)} have that name)" if len(meant) > SUGGESTED else ""
         hint = f"did you mean {' or '.join(repr(name) for name in meant[:SUGGESTED])}?{more}"

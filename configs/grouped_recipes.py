@@ -38,16 +38,16 @@ class Grouped(Recipe):
 class GRPO(Grouped, Varied):
     """Group relative policy optimisation (DeepSeekMath, Section 4.1)."""
 
-    name: str = semantic("grpo", "the variant; see `lpfloop config variants`")
+    name: str = semantic("grpo", "the recipe; see `lpfloop config recipes`")
 
 
 class RLOO(Grouped, Varied):
     """REINFORCE, each answer against the mean of the others (Ahmadian et al., 2024)."""
 
-    name: str = semantic("rloo", "the variant; see `lpfloop config variants`")
+    name: str = semantic("rloo", "the recipe; see `lpfloop config recipes`")
 
 
 class OnlineDPO(Grouped, Varied):
     """DPO on pairs of answers drawn and judged while it trains (Guo et al., 2024)."""
 
-    name: str = semantic("online-dpo", "the variant; see `lpfloop config variants`")
+    name: str = semantic("online-dpo", "the recipe; see `lpfloop config recipes`")

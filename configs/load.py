@@ -21,16 +21,16 @@ from .read import (
     Values,
     extend_layers,
     is_file_name,
-    named_variant,
+    named_recipe,
     parse_yaml,
     preset_file,
     presets,
     read_chain,
 )
+from .recipe_names import DEFAULT_RECIPE, recipe_class, recipe_classes, settings_of
 from .recipes import Recipe
 from .schema import ConfigError, RunConfig
 from .secrecy import API_KEY
-from .variants import DEFAULT_VARIANT, recipe_class, settings_of, variants
 
 __all__ = [
     "ConfigField",
@@ -43,11 +43,11 @@ __all__ = [
     "overrides_of",
     "parse_set",
     "presets",
+    "recipe_classes",
     "resolve_config",
     "semantic",
     "settable",
     "stored_config",
-    "variants",
 ]
 
 PREFIX = "LPFLOOP_"
@@ -116,45 +116,45 @@ def from_environment(env: Mapping[str, str]) -> list[Override]:
     return found
 
 
-def _chosen_variant(variant: str | None, overrides: Sequence[Override]) -> str | None:
-    """Return the variant of the command and the environment; they must agree."""
-    chosen = variant
+def _chosen_recipe(recipe: str | None, overrides: Sequence[Override]) -> str | None:
+    """Return the recipe of the command and the environment; they must agree."""
+    chosen = recipe
     for override in overrides:
         if override.path != "recipe.name":
             continue
-        if variant is not None and override.value != variant:
-            raise ConfigError(f"--variant {variant} and {override.source} recipe.name disagree")
+        if recipe is not None and override.value != recipe:
+            raise ConfigError(f"--recipe {recipe} and {override.source} recipe.name disagree")
         chosen = str(override.value)
     if chosen is not None:
         recipe_class(chosen)
     return chosen
 
 
-def _adapt_layer(layer: Layer, variant: str) -> Layer:
+def _adapt_layer(layer: Layer, recipe: str) -> Layer:
     """Drop a file's settings for another recipe that the chosen one does not have."""
-    other = named_variant(layer.values)
-    if other is None or not (other in variants() or names_function(other)):
+    other = named_recipe(layer.values)
+    if other is None or not (other in recipe_classes() or names_function(other)):
         return layer
-    foreign = settings_of(other) - settings_of(variant)
-    recipe = cast("Values", layer.values["recipe"])
-    kept: Values = {name: value for name, value in recipe.items() if name not in foreign}
-    return Layer(source=layer.source, values={**layer.values, "recipe": {**kept, "name": variant}})
+    foreign = settings_of(other) - settings_of(recipe)
+    settings = cast("Values", layer.values["recipe"])
+    kept: Values = {name: value for name, value in settings.items() if name not in foreign}
+    return Layer(source=layer.source, values={**layer.values, "recipe": {**kept, "name": recipe}})
 
 
-def _layers(source: ConfigSource | None, variant: str | None) -> list[Layer]:
-    """Return the layers of the files, adapted to the chosen variant."""
+def _layers(source: ConfigSource | None, recipe: str | None) -> list[Layer]:
+    """Return the layers of the files, adapted to the chosen recipe."""
     name = source or TINY
     if isinstance(name, Mapping):
         layer = Layer(source=MAPPING, values=_plain(name))
-        layers = extend_layers(layer, Path(MAPPING), variant)
+        layers = extend_layers(layer, Path(MAPPING), recipe)
     elif is_file_name(name):
-        layers = read_chain(Path(name), variant)
+        layers = read_chain(Path(name), recipe)
     else:
-        layers = read_chain(preset_file(name, variant or DEFAULT_VARIANT), variant)
-    if variant is None:
+        layers = read_chain(preset_file(name, recipe or DEFAULT_RECIPE), recipe)
+    if recipe is None:
         return layers
-    named = Layer(source=f"--variant {variant}", values={"recipe": {"name": variant}})
-    return [*(_adapt_layer(layer, variant) for layer in layers), named]
+    named = Layer(source=f"--recipe {recipe}", values={"recipe": {"name": recipe}})
+    return [*(_adapt_layer(layer, recipe) for layer in layers), named]
 
 
 def _plain(values: Mapping[str, object]) -> Values:
@@ -164,7 +164,7 @@ def _plain(values: Mapping[str, object]) -> Values:
 
 def load_config(
     source: ConfigSource | None,
-    variant: str | None,
+    recipe: str | None,
     overrides: Sequence[str | Override],
     env: Mapping[str, str],
 ) -> RunConfig:
@@ -173,19 +173,19 @@ def load_config(
     Args:
         source: a shipped preset (`tiny`), a YAML file, or the content of such a file; default: the
             tiny world.
-        variant: the recipe; default: the one that the file names.
+        recipe: the recipe; default: the one that the file names.
         overrides: `key=value` texts of `--set`, and `Override`s of other options; later ones win.
         env: the environment.
 
     Raises:
         ConfigError: with one line for each of the first few mistakes.
     """
-    return load_with_sources(source, variant, overrides, env)[0]
+    return load_with_sources(source, recipe, overrides, env)[0]
 
 
 def load_with_sources(
     source: ConfigSource | None,
-    variant: str | None,
+    recipe: str | None,
     overrides: Sequence[str | Override],
     env: Mapping[str, str],
 ) -> tuple[RunConfig, Mapping[str, str]]:
@@ -196,7 +196,7 @@ def load_with_sources(
     """
     outside = from_environment(env)
     outside += overrides_given(overrides)
-    layers = _layers(source, _chosen_variant(variant, outside))
+    layers = _layers(source, _chosen_recipe(recipe, outside))
     merged = _merge(layers, outside)
     if MODELS in merged.values:
         _require_models(merged)
@@ -247,7 +247,7 @@ def stored_config(
         ConfigError: as `load_config`.
     """
     stored = dict(values)
-    name = named_variant(stored)
+    name = named_recipe(stored)
     if not to_run and name is not None and names_function(name):
         stored["recipe"] = Recipe(name=name)
     merged = MergedLayers()
@@ -259,9 +259,9 @@ def stored_config(
 
 def _validate(merged: MergedLayers, env: Mapping[str, str]) -> RunConfig:
     """Fill in defaults of the recipe's name and the endpoints' key, and validate."""
-    recipe = merged.values.setdefault("recipe", {"name": DEFAULT_VARIANT})
+    recipe = merged.values.setdefault("recipe", {"name": DEFAULT_RECIPE})
     if isinstance(recipe, dict):
-        cast("Values", recipe).setdefault("name", DEFAULT_VARIANT)
+        cast("Values", recipe).setdefault("name", DEFAULT_RECIPE)
     for field in settable() if env.get(API_KEY) else ():
         if field.secret and not merged.has(field.path):
             merged.put(Override(source=API_KEY, path=field.path, value=env[API_KEY]))
@@ -275,6 +275,6 @@ def _validate(merged: MergedLayers, env: Mapping[str, str]) -> RunConfig:
 def _settings(values: Values) -> frozenset[str]:
     """Return the names of the settings of the named or default recipe; empty if it is invalid."""
     try:
-        return settings_of(named_variant(values) or DEFAULT_VARIANT)
+        return settings_of(named_recipe(values) or DEFAULT_RECIPE)
     except ConfigError:
         return frozenset()

@@ -12,8 +12,8 @@ from typing import cast
 import yaml
 
 from .likely_names import did_you_mean
+from .recipe_names import DEFAULT_RECIPE, recipe_class
 from .schema import PRESETS, ConfigError
-from .variants import DEFAULT_VARIANT, recipe_class
 
 EXTENDS = "extends"
 LONGEST_CHAIN = 8
@@ -86,23 +86,23 @@ def presets() -> list[str]:
     return sorted(folder.name for folder in PRESETS.iterdir() if any(folder.glob("*.yaml")))
 
 
-def preset_file(world: str, variant: str) -> Path:
-    """Return the file of a shipped preset: the variant's, or the one of its settings' class.
+def preset_file(world: str, recipe: str) -> Path:
+    """Return the file of a shipped preset: the recipe's, or the one of its settings' class.
 
     Raises:
-        ConfigError: if world or variant does not exist, or the world lacks the variant.
+        ConfigError: if world or recipe does not exist, or the world lacks the recipe.
     """
     if world not in presets():
         hint = did_you_mean(world, presets())
         names = ", ".join(presets())
         raise ConfigError(f"unknown preset or file {world!r}; {hint}presets: {names}")
-    kind = recipe_class(variant)
+    kind = recipe_class(recipe)
     own = PRESETS / world / f"{kind.model_fields['name'].default}.yaml"
     found = own if own.is_file() else PRESETS / world / f"{kind.preset}.yaml"
     if not found.is_file():
         raise ConfigError(
-            f"the preset {world} does not support {variant}: name the models and prompts yourself, "
-            f"by `extends: own`, or `--config own --variant {variant}`"
+            f"the preset {world} does not support {recipe}: name the models and prompts yourself, "
+            f"by `extends: own`, or `--config own --recipe {recipe}`"
         )
     return found
 
@@ -136,19 +136,19 @@ def read_file(path: Path) -> Layer:
     return Layer(source=source, values=cast("Values", values))
 
 
-def read_chain(path: Path, variant: str | None, left: int = LONGEST_CHAIN) -> list[Layer]:
+def read_chain(path: Path, recipe: str | None, left: int = LONGEST_CHAIN) -> list[Layer]:
     """Read a file and all files that it extends, the most general first.
 
-    `variant` chooses the file of a preset; without one, the recipe that the files name is used.
+    `recipe` chooses the file of a preset; without one, the recipe that the files name is used.
 
     Raises:
         ConfigError: as `read_file`, and for files that extend each other in a circle.
     """
-    return extend_layers(read_file(path), path, variant, left)
+    return extend_layers(read_file(path), path, recipe, left)
 
 
 def extend_layers(
-    layer: Layer, path: Path, variant: str | None, left: int = LONGEST_CHAIN
+    layer: Layer, path: Path, recipe: str | None, left: int = LONGEST_CHAIN
 ) -> list[Layer]:
     """Return a layer after all layers that it extends; file names are relative to `path`.
 
@@ -162,19 +162,19 @@ def extend_layers(
         raise ConfigError(f"{layer.source}: extends: must be the name of a preset or of a file")
     if not left:
         raise ConfigError(f"{layer.source}: extends: the files extend each other in a circle")
-    variant = variant or named_variant(layer.values)
+    recipe = recipe or named_recipe(layer.values)
     if path.is_relative_to(PRESETS):
-        return [*read_chain(path.with_name(f"{base}.yaml"), variant, left - 1), layer]
+        return [*read_chain(path.with_name(f"{base}.yaml"), recipe, left - 1), layer]
     if is_file_name(base):
-        return [*read_chain(path.parent / base, variant, left - 1), layer]
+        return [*read_chain(path.parent / base, recipe, left - 1), layer]
     try:
-        preset = preset_file(base, variant or DEFAULT_VARIANT)
+        preset = preset_file(base, recipe or DEFAULT_RECIPE)
     except ConfigError as error:
         raise ConfigError(f"{layer.source}: extends: {error}") from error
-    return [*read_chain(preset, variant, left - 1), layer]
+    return [*read_chain(preset, recipe, left - 1), layer]
 
 
-def named_variant(values: Values) -> str | None:
+def named_recipe(values: Values) -> str | None:
     """Return the recipe's name in `values`, if it is set."""
     recipe = values.get("recipe")
     name = cast("Values", recipe).get("name") if isinstance(recipe, dict) else None

@@ -48,7 +48,7 @@ class Recipe(Section):
 
     preset: ClassVar[str] = "base"
 
-    name: str = semantic("", "the variant; see `lpfloop config variants`")
+    name: str = semantic("", "the recipe; see `lpfloop config recipes`")
 
 
 class Completed(Recipe):
@@ -156,7 +156,7 @@ Refined = Literal["all", "failures"]
 class RLRF(Scheduled, Varied):
     """Reinforcement learning from reflective feedback: the paper's loop (Sections 3.1 to 3.4)."""
 
-    name: str = semantic("rlrf", "the variant; see `lpfloop config variants`")
+    name: str = semantic("rlrf", "the recipe; see `lpfloop config recipes`")
     n: int = semantic(10, "candidates a prompt (D_y)", ge=1)
     m: int = semantic(20, "refinements of the promising candidate (D_z)", ge=0)
     refine: Refined = semantic(
@@ -185,14 +185,14 @@ class RLRF(Scheduled, Varied):
 class KTO(Recipe):
     """Kahneman-Tversky optimisation on the critic's verdicts (Ethayarajh et al., 2024)."""
 
-    name: str = semantic("kto", "the variant; see `lpfloop config variants`")
+    name: str = semantic("kto", "the recipe; see `lpfloop config recipes`")
     n: int = semantic(4, "candidates a prompt, each a success or a failure", ge=1)
 
 
 class RewardOnly(Scheduled, Ranked, Varied):
     """The paper's baseline: positives by reward alone, random negatives, no critique (Sec. 4.1)."""
 
-    name: str = semantic("reward-only", "the variant; see `lpfloop config variants`")
+    name: str = semantic("reward-only", "the recipe; see `lpfloop config recipes`")
     n: int = semantic(10, "candidates a prompt (D_y)", ge=2)
     top_k: int = semantic(3, "positives a prompt, by reward", ge=1)
 
@@ -200,7 +200,7 @@ class RewardOnly(Scheduled, Ranked, Varied):
 class SelfRewarding(SelfJudged):
     """Self-rewarding language models: iterated DPO on the policy's own judgements."""
 
-    name: str = semantic("self-rewarding", "the variant; see `lpfloop config variants`")
+    name: str = semantic("self-rewarding", "the recipe; see `lpfloop config recipes`")
     n: int = semantic(4, "candidates a prompt, of which the best and the worst are paired", ge=2)
 
 
@@ -209,19 +209,19 @@ class SFT(Recipe):
 
     preset: ClassVar[str] = Annotated.preset
 
-    name: str = semantic("sft", "the variant; see `lpfloop config variants`")
+    name: str = semantic("sft", "the recipe; see `lpfloop config recipes`")
 
 
 class FeedME(Annotated):
     """Supervised fine-tuning on the preferred answer of each annotated pair."""
 
-    name: str = semantic("feedme", "the variant; see `lpfloop config variants`")
+    name: str = semantic("feedme", "the recipe; see `lpfloop config recipes`")
 
 
 class RewardConditioning(Annotated):
     """Both answers of a pair after a control token; the positive one conditions the policy."""
 
-    name: str = semantic("reward-conditioning", "the variant; see `lpfloop config variants`")
+    name: str = semantic("reward-conditioning", "the recipe; see `lpfloop config recipes`")
     positive: ClassVar[str] = "Good answer:"
     """Put before a prompt whose answer won."""
     negative: ClassVar[str] = "Bad answer:"
@@ -231,19 +231,19 @@ class RewardConditioning(Annotated):
 class DPO(Annotated):
     """Direct preference optimisation on annotated pairs."""
 
-    name: str = semantic("dpo", "the variant; see `lpfloop config variants`")
+    name: str = semantic("dpo", "the recipe; see `lpfloop config recipes`")
 
 
 class RewardModelling(Annotated):
     """A reward model from annotated pairs; the policy stays as it is."""
 
-    name: str = semantic("reward-model", "the variant; see `lpfloop config variants`")
+    name: str = semantic("reward-model", "the recipe; see `lpfloop config recipes`")
 
 
 class BestOfN(Annotated, Rewarded):
     """The best of n answers by reward, for a curve of n; nothing is trained but the reward."""
 
-    name: str = semantic("best-of-n", "the variant; see `lpfloop config variants`")
+    name: str = semantic("best-of-n", "the recipe; see `lpfloop config recipes`")
     most: int = semantic(1024, "the largest n of the curve 1, 2, 4, ...", ge=2)
     top_p: float = semantic(1.0, "nucleus mass of its samples; 0.9 in the paper's code", gt=0, le=1)
 
@@ -251,7 +251,7 @@ class BestOfN(Annotated, Rewarded):
 class ExpertIteration(Annotated, Rewarded, Varied):
     """Best-of-n on unlabeled prompts, then supervised fine-tuning on the best."""
 
-    name: str = semantic("expert-iteration", "the variant; see `lpfloop config variants`")
+    name: str = semantic("expert-iteration", "the recipe; see `lpfloop config recipes`")
     best_of: int = semantic(16, "samples a prompt, of which the best is learned", ge=2)
     top_p: float = semantic(
         1.0, "below 1: nucleus mass of these samples, in place of policy.sampling's", gt=0, le=1
@@ -264,25 +264,25 @@ class ExpertIteration(Annotated, Rewarded, Varied):
 class PPO(Annotated, Rewarded, Varied):
     """Proximal policy optimisation against the reward model, with a KL penalty to M_0."""
 
-    name: str = semantic("ppo", "the variant; see `lpfloop config variants`")
+    name: str = semantic("ppo", "the recipe; see `lpfloop config recipes`")
 
 
 class Quark(Annotated, Rewarded, Varied):
     """Fine-tuning on the best quantile of the policy's own samples, with a KL penalty to M_0."""
 
-    name: str = semantic("quark", "the variant; see `lpfloop config variants`")
+    name: str = semantic("quark", "the recipe; see `lpfloop config recipes`")
 
 
 class UltraFeedbackDPO(Graded):
     """DPO on pairs of graded completions (UltraFeedback)."""
 
-    name: str = semantic("ultrafeedback-dpo", "the variant; see `lpfloop config variants`")
+    name: str = semantic("ultrafeedback-dpo", "the recipe; see `lpfloop config recipes`")
 
 
 class UltraFeedbackBoN(Graded, Rewarded):
     """A reward model of graded completions, and its best of n answers (Section 3.2)."""
 
-    name: str = semantic("ultrafeedback-bon", "the variant; see `lpfloop config variants`")
+    name: str = semantic("ultrafeedback-bon", "the recipe; see `lpfloop config recipes`")
     most: int = semantic(16, "the largest n of the curve 1, 2, 4, ...", ge=2)
     top_p: float = semantic(1.0, "nucleus mass of its samples", gt=0, le=1)
 
@@ -290,26 +290,26 @@ class UltraFeedbackBoN(Graded, Rewarded):
 class UltraFeedbackPPO(Graded, Rewarded, Varied):
     """PPO against a reward model of graded completions (Section 3.3)."""
 
-    name: str = semantic("ultrafeedback-ppo", "the variant; see `lpfloop config variants`")
+    name: str = semantic("ultrafeedback-ppo", "the recipe; see `lpfloop config recipes`")
 
 
 class UltraCM(Pooled):
     """The grader's critiques, learned with their scores (UltraFeedback, Section 2.6)."""
 
-    name: str = semantic("ultracm", "the variant; see `lpfloop config variants`")
+    name: str = semantic("ultracm", "the recipe; see `lpfloop config recipes`")
 
 
 class CritiqueModel(Recipe):
     """The critic's critiques, learned by the policy's own weights (UltraFeedback, Section 2.6)."""
 
-    name: str = semantic("critique-model", "the variant; see `lpfloop config variants`")
+    name: str = semantic("critique-model", "the recipe; see `lpfloop config recipes`")
     n: int = semantic(4, "answers a prompt, each critiqued", ge=1)
 
 
 class ReflectiveSFT(Recipe):
     """One training on answers, reflections and critiques: M_0 and the critic (RLRF, Table 1)."""
 
-    name: str = semantic("reflective-sft", "the variant; see `lpfloop config variants`")
+    name: str = semantic("reflective-sft", "the recipe; see `lpfloop config recipes`")
     n: int = semantic(1, "answers a prompt, each critiqued and revised by the critic", ge=1)
     drafted: float = semantic(1.0, "share of the prompts that are answered so", gt=0, le=1)
     revised: float = semantic(1.0, "share of these whose answers are revised", gt=0, le=1)
@@ -324,7 +324,7 @@ class TaskReward(Annotated):
 
     preset: ClassVar[str] = Recipe.preset
 
-    name: str = semantic("task-reward", "the variant; see `lpfloop config variants`")
+    name: str = semantic("task-reward", "the recipe; see `lpfloop config recipes`")
     best_of: int = semantic(4, "samples a prompt that can be verified", ge=2)
     top_k: int = semantic(1, "right answers a prompt, each against a wrong one", ge=1)
     weights: PairWeights = PairWeights()
@@ -341,13 +341,13 @@ class ChatGLM(Annotated, Rewarded, Varied):
 class ChatGLMPPO(ChatGLM):
     """ChatGLM-RLHF: a debiased reward model, then PPO against a reference reward."""
 
-    name: str = semantic("chatglm-ppo", "the variant; see `lpfloop config variants`")
+    name: str = semantic("chatglm-ppo", "the recipe; see `lpfloop config recipes`")
 
 
 class ChatGLMDPO(ChatGLM):
     """ChatGLM-RLHF: DPO on pairs that the reward model tells apart (Section 3.4)."""
 
-    name: str = semantic("chatglm-dpo", "the variant; see `lpfloop config variants`")
+    name: str = semantic("chatglm-dpo", "the recipe; see `lpfloop config recipes`")
     best_of: int = semantic(8, "samples a prompt, of which pairs are made by reward", ge=2)
     top_k: int = semantic(1, "pairs a prompt", ge=1)
 
@@ -355,5 +355,5 @@ class ChatGLMDPO(ChatGLM):
 class ChatGLMRS(ChatGLM):
     """ChatGLM-RLHF's comparison: fine-tuning on the best samples by reward (Section 3.4)."""
 
-    name: str = semantic("chatglm-rs", "the variant; see `lpfloop config variants`")
+    name: str = semantic("chatglm-rs", "the recipe; see `lpfloop config recipes`")
     best_of: int = semantic(8, "samples a prompt, of which the best is learned", ge=2)

@@ -14,6 +14,7 @@ from .engines import NO_MODEL, EngineConfig, SamplingConfig
 from .eval_set_names import EvalSetName
 from .filters import PairsConfig, PromptQuality, RuleFilters, VarianceFilter
 from .judging import CriticConfig, FactsConfig, GradingConfig
+from .recipe_names import chosen_recipe
 from .recipes import RLRF, Recipe
 from .section import (
     AutoCount,
@@ -27,7 +28,6 @@ from .section import (
     semantic,
 )
 from .training import TrainingConfig
-from .variants import chosen_recipe
 
 __all__ = [
     "PRESETS",

@@ -15,9 +15,9 @@ from .describe import effect_of, every_field, is_secret
 from .engines import ModelsByName
 from .load import defaults_of
 from .read import EXTENDS, presets
+from .recipe_names import recipe_classes
 from .schema import RunConfig
 from .section import Effect, Section, leaves
-from .variants import variants
 
 LONGEST = 60
 
@@ -144,7 +144,7 @@ REFERENCE = "#/$defs/{model}"
 def json_schema() -> dict[str, Any]:
     """Return the schema of a configuration file, with the settings of every shipped recipe."""
     schema: dict[str, Any] = RunConfig.model_json_schema(ref_template=REFERENCE)
-    kinds = variants()
+    kinds = recipe_classes()
     for name, kind in kinds.items():
         own = TypeAdapter(kind).json_schema(ref_template=REFERENCE)
         own["properties"]["name"]["const"] = name

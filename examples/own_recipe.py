@@ -49,7 +49,7 @@ def main() -> None:
         "training.min_pairs": 4,
     }
     recipe = f"{__file__}:right_over_wrong"
-    run = lpfloop.run("tiny", variant=recipe, iterations=1, name="own-recipe", set=settings)
+    run = lpfloop.run("tiny", recipe=recipe, iterations=1, name="own-recipe", set=settings)
     print(run.summary())
     print(run.pairs(task="math", limit=3))
 

@@ -19,7 +19,7 @@ from lpfloop.loop.studies.study import Study, StudyArm, StudyFinding, StudyTable
 HALF = 0.5
 """Required gain, as a share of the smallest gain of a run of either method."""
 THOUSAND = 1000
-SEARCH = "`lpfloop run --variants rlrf,{} --policy-tokens N`"
+SEARCH = "`lpfloop run --recipes rlrf,{} --policy-tokens N`"
 Points = list[tuple[float, float]]
 
 

@@ -21,7 +21,7 @@ from .alarm_commands import alarms
 from .annotation_commands import annotations
 from .common import Exit, exit_codes
 from .compare_commands import compare
-from .config_commands import diff_configs, show_config, variants
+from .config_commands import diff_configs, recipes, show_config
 from .critic_commands import critic_check
 from .critique_commands import critique
 from .derive_commands import rebuild_pairs, train
@@ -140,7 +140,7 @@ PANELS: Mapping[str, Mapping[str, Command | CommandGroup]] = {
             {
                 "show": show_config,
                 "diff": diff_configs,
-                "variants": variants,
+                "recipes": recipes,
             },
         ),
         "lake": CommandGroup(

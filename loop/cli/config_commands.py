@@ -17,7 +17,7 @@ from .run_options import (
     Critic,
     Policy,
     PromptsFile,
-    Variant,
+    RecipeName,
 )
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ def show_config(
     name: AnyRun = None,
     *,
     preset: ConfigName = None,
-    variant: Variant = None,
+    recipe: RecipeName = None,
     prompts: PromptsFile = None,
     policy: Policy = None,
     critic: Critic = None,
@@ -55,7 +55,7 @@ def show_config(
 
     options = RunOptions(
         config=preset,
-        variant=variant,
+        recipe=recipe,
         prompts=prompts,
         policy=policy,
         critic=critic,
@@ -121,11 +121,11 @@ def _print_schema(out: Output) -> None:
     out.rows(pl.DataFrame(rows))
 
 
-def variants(*, out: DocumentOutput) -> None:
-    """List the recipes that `run --variant` takes."""
-    from ..recipes.variant_list import variant_frame
+def recipes(*, out: DocumentOutput) -> None:
+    """List the recipes that `run --recipe` takes."""
+    from ..recipes import recipe_table
 
-    out.rows(variant_frame())
+    out.rows(recipe_table())
 
 
 def plain_default(value: object) -> object:
@@ -151,7 +151,7 @@ def _find_config(
         title, found = _of_run(lake, name)
         return title, found, {}
     chosen = options.in_lake(lake)
-    found, sources = load_with_sources(chosen.preset, chosen.variant, chosen.overrides, os.environ)
+    found, sources = load_with_sources(chosen.preset, chosen.recipe, chosen.overrides, os.environ)
     title = f"{chosen.preset or TINY} with recipe {found.recipe.name}"
     return title, found, dict(sources)
 

@@ -33,12 +33,12 @@ def require_together(policy_tokens: int | None, trials: int | None, *, several: 
     if policy_tokens is not None and not several:
         raise ConfigError(
             f"--policy-tokens {policy_tokens} gives several methods the same budget: name them by "
-            "--variants, such as rlrf,reward-only"
+            "--recipes, such as rlrf,reward-only"
         )
 
 
 def compare_at_equal_tokens(
-    suite: "Suite", variants: str, policy_tokens: int, trials: int | None
+    suite: "Suite", recipes: str, policy_tokens: int, trials: int | None
 ) -> None:
     """Work on a comparison's trials and runs, then print it, and the command to draw it.
 
@@ -55,7 +55,7 @@ def compare_at_equal_tokens(
     comparison = EqualComparison(
         suite=suite, budget=policy_tokens, trials=trials or TRIALS, turn=work, note=say
     )
-    names = comparison.run(compared_methods(variants))
+    names = comparison.run(compared_methods(recipes))
     show_equal(suite.lake, names, policy_tokens)
     again = f"lpfloop compare {' '.join(names)} --policy-tokens {policy_tokens}"
     say(f"draw it: `{again} --plot {suite.prefix}.svg{in_lake(suite.lake)}`")

@@ -12,7 +12,7 @@ from ...stores.address import DEFAULT_LAKE
 from ..daemon.run_request import OWN, TINY, VERIFIER, RunOptions, critic_overrides, model_folder
 from ..lake.query.forms import FormError
 from .common import Lake, Replace, Settings
-from .run_options import Critic, Policy, PromptsFile, Variant
+from .run_options import Critic, Policy, PromptsFile, RecipeName
 
 if TYPE_CHECKING:
     from ...configs.schema import RunConfig
@@ -32,7 +32,7 @@ def init(
     policy: Policy = None,
     prompts: PromptsFile = None,
     critic: Critic = None,
-    variant: Variant = None,
+    recipe: RecipeName = None,
     settings: Settings = None,
     force: Replace = False,
     lake: Lake = DEFAULT_LAKE,
@@ -54,7 +54,7 @@ def init(
         policy=_answer("--policy", policy, POLICY, _model(lake, "policy")),
         prompts=_answer("--prompts", prompts, PROMPTS, _prompts),
         critic=_answer("--critic", critic, CRITIC, _model(lake, "critic")),
-        variant=variant,
+        recipe=recipe,
         settings=settings or (),
     )
     text, config = _draft(_lasting(options, file), settings or (), file, lake)
@@ -136,7 +136,7 @@ def _draft(
     from ..daemon.run_draft import check_draft
 
     preset = TINY if {options.policy, options.prompts, options.critic} == {TINY} else OWN
-    config = load_config(preset, options.variant, options.overrides, {})
+    config = load_config(preset, options.recipe, options.overrides, {})
     check_draft(Job(config=config, lake=lake, name=file.stem))
     said = [*critic_overrides(options.critic), *map(parse_set, settings)]
     chosen = [override.path for override in said]

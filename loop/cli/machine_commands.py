@@ -14,14 +14,14 @@ from .run_options import (
     Download,
     Policy,
     PromptsFile,
-    Variant,
+    RecipeName,
 )
 
 
 def doctor(
     *,
     config: ConfigName = None,
-    variant: Variant = None,
+    recipe: RecipeName = None,
     lake: Lake = DEFAULT_LAKE,
     prompts: PromptsFile = None,
     policy: Policy = None,
@@ -45,7 +45,7 @@ def doctor(
 
     options = RunOptions(
         config=config,
-        variant=variant,
+        recipe=recipe,
         prompts=prompts,
         policy=policy,
         critic=critic,

@@ -13,8 +13,8 @@ from .run_options import (
     Iterations,
     Policy,
     PromptsFile,
+    RecipeName,
     Seed,
-    Variant,
 )
 
 if TYPE_CHECKING:
@@ -61,7 +61,7 @@ Requests = Annotated[
 def preview(
     *,
     config: ConfigName = None,
-    variant: Variant = None,
+    recipe: RecipeName = None,
     iterations: Iterations = None,
     lake: Lake = DEFAULT_LAKE,
     prompts: PromptsFile = None,
@@ -78,7 +78,7 @@ def preview(
     """
     options = RunOptions(
         config=config,
-        variant=variant,
+        recipe=recipe,
         iterations=iterations,
         prompts=prompts,
         policy=policy,

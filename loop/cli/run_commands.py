@@ -27,11 +27,11 @@ from .run_options import (
     Iterations,
     Policy,
     PromptsFile,
+    RecipeName,
     RunName,
     Seed,
-    Variant,
 )
-from .session import compare_variants, stop_signal, work_on
+from .session import compare_recipes, stop_signal, work_on
 from .word_completion import run_names
 
 USAGE = """\
@@ -59,7 +59,7 @@ ForkOf = Annotated[
         rich_help_panel=RESUME,
     ),
 ]
-Variants = Annotated[
+RecipeNames = Annotated[
     str | None,
     typer.Option(
         help="Run several recipes from the same start, and compare them: all, or NAME,NAME.",
@@ -70,7 +70,7 @@ Seeds = Annotated[
     int,
     typer.Option(
         min=1,
-        help="How many seeds from --seed on; for --variants.",
+        help="How many seeds from --seed on; for --recipes.",
         rich_help_panel=COMPARE,
     ),
 ]
@@ -79,7 +79,7 @@ PolicyTokens = Annotated[
     typer.Option(
         "--policy-tokens",
         min=1,
-        help="With --variants: the tokens that each method's policy may generate to learn from.",
+        help="With --recipes: the tokens that each method's policy may generate to learn from.",
         rich_help_panel=COMPARE,
     ),
 ]
@@ -100,7 +100,7 @@ Announce = Annotated[int | None, typer.Option("--announce", hidden=True)]
 
 def demo(
     *,
-    variant: Variant = None,
+    recipe: RecipeName = None,
     iterations: Iterations = DEMO_ITERATIONS,
     name: RunName = None,
     lake: Lake = DEFAULT_LAKE,
@@ -115,7 +115,7 @@ def demo(
     """
     run(
         config=TINY,
-        variant=variant,
+        recipe=recipe,
         iterations=iterations,
         name=name,
         lake=lake,
@@ -130,8 +130,8 @@ def demo(
 def run(
     *,
     config: ConfigName = None,
-    variant: Variant = None,
-    variants: Variants = None,
+    recipe: RecipeName = None,
+    recipes: RecipeNames = None,
     seeds: Seeds = 1,
     policy_tokens: PolicyTokens = None,
     trials: Trials = None,
@@ -163,7 +163,7 @@ def run(
 
     options = RunOptions(
         config=config,
-        variant=variant,
+        recipe=recipe,
         iterations=iterations,
         prompts=prompts,
         policy=policy,
@@ -173,23 +173,23 @@ def run(
         download=download,
     )
     refuse_secrets(settings or ())
-    if not (options.describes_a_run or variants or fork):
+    if not (options.describes_a_run or recipes or fork):
         typer.echo(USAGE, err=True)
         raise typer.Exit(Exit.BAD_INPUT)
     refuse_json(as_json=out.as_json, dry_run=dry_run)
-    _refuse_dropped(dry_run=dry_run, detach=detach, alone=not variants, seeds=seeds)
-    require_together(policy_tokens, trials, several=variants is not None)
+    _refuse_dropped(dry_run=dry_run, detach=detach, alone=not recipes, seeds=seeds)
+    require_together(policy_tokens, trials, several=recipes is not None)
     options = options.in_lake(lake)
-    if variants is not None:
-        alone = {"--variant": variant, "--reuse-from": fork, "--detach": detach or None}
+    if recipes is not None:
+        alone = {"--recipe": recipe, "--reuse-from": fork, "--detach": detach or None}
         alone |= {"--download": download or None, "--dry-run": dry_run or None}
         _refuse_beside(alone)
-        from ..daemon.suite import Suite, chosen_variants
+        from ..daemon.suite import Suite, chosen_recipes
 
         equal = None if policy_tokens is None else "equal"
         suite = Suite(
             config=options.preset,
-            recipes=chosen_variants(variants) if policy_tokens is None else (),
+            recipes=chosen_recipes(recipes) if policy_tokens is None else (),
             seeds=tuple(range(seed or 0, (seed or 0) + seeds)),
             lake=lake,
             prefix=name or "-".join(filter(None, (options.stem, equal))),
@@ -197,9 +197,9 @@ def run(
             env=os.environ,
         )
         if policy_tokens is None:
-            compare_variants(suite)
+            compare_recipes(suite)
         else:
-            compare_at_equal_tokens(suite, variants, policy_tokens, trials)
+            compare_at_equal_tokens(suite, recipes, policy_tokens, trials)
         return
     from ..daemon.job import Job
 
@@ -207,7 +207,7 @@ def run(
     name = name or options.name_of(loaded)
     if detach and not dry_run:
         words = [f"--set={item}" for item in settings or ()]
-        given = {"config": options.preset, "variant": variant, "run": name, "lake": lake}
+        given = {"config": options.preset, "recipe": recipe, "run": name, "lake": lake}
         given |= {"prompts": prompts, "policy": options.policy, "critic": options.critic}
         given |= {"iterations": iterations, "seed": seed, "fork": fork}
         _detach(["run", *_as_options(given), *words], name, lake)
@@ -228,7 +228,7 @@ def _refuse_dropped(*, dry_run: bool, detach: bool, alone: bool, seeds: int) -> 
             "--dry-run begins no run that --detach could leave: leave one of them out"
         )
     if alone and seeds != 1:
-        raise ConfigError("--seeds is for --variants: name the seed of one run with --seed")
+        raise ConfigError("--seeds is for --recipes: name the seed of one run with --seed")
 
 
 def _refuse_beside(options: Mapping[str, object]) -> None:
@@ -237,7 +237,7 @@ def _refuse_beside(options: Mapping[str, object]) -> None:
     for option, value in options.items():
         if value is not None:
             raise ConfigError(
-                f"--variants runs several recipes here, one by one: leave out {option}"
+                f"--recipes runs several recipes here, one by one: leave out {option}"
             )
 
 

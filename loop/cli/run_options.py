@@ -4,7 +4,7 @@ from typing import Annotated
 
 import typer
 
-from .word_completion import preset_names, run_names, variant_names
+from .word_completion import preset_names, recipe_names, run_names
 
 INPUTS, TRAINING, COMPARE, RESUME = "Inputs", "Training", "Compare", "Resume"
 """The panels of `lpfloop run --help`; other options are in the panel OUTPUT."""
@@ -19,11 +19,11 @@ ConfigName = Annotated[
         rich_help_panel=INPUTS,
     ),
 ]
-Variant = Annotated[
+RecipeName = Annotated[
     str | None,
     typer.Option(
-        help="Recipe: `lpfloop config variants` lists them.",
-        autocompletion=variant_names,
+        help="Recipe: `lpfloop config recipes` lists them.",
+        autocompletion=recipe_names,
         rich_help_panel=TRAINING,
     ),
 ]

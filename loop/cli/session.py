@@ -54,7 +54,7 @@ def work_on(job: "Job", stop: "StopSignal", announce: int | None) -> None:
     say(f"next    `lpfloop report {name} --open`{before}")
 
 
-def compare_variants(suite: "Suite") -> None:
+def compare_recipes(suite: "Suite") -> None:
     """Work on a suite's runs, one after another, then print their comparison by recipe."""
     from ..daemon.suite import run_suite
     from ..run.terminal import say

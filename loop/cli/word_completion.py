@@ -24,11 +24,11 @@ def run_names(ctx: typer.Context, incomplete: str) -> list[str]:
     return []
 
 
-def variant_names(incomplete: str) -> list[str]:
+def recipe_names(incomplete: str) -> list[str]:
     """Return the shipped recipes."""
-    from ...configs.variants import variants
+    from ...configs.recipe_names import recipe_classes
 
-    return _matching_names(variants(), incomplete)
+    return _matching_names(recipe_classes(), incomplete)
 
 
 def preset_names(incomplete: str) -> list[str]:

@@ -1,1 +1,1 @@
-"""The loop itself: a job, a suite of variants, control, status, logs, launchers, the doctor."""
+"""The loop itself: a job, a suite of recipes, control, status, logs, launchers, the doctor."""

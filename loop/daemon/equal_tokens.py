@@ -2,7 +2,7 @@
 
 A trial is a run at a seed that no compared run has, for a share of the budget; dev prompts alone
 choose among a method's trials. A method is then run once a seed with the whole budget. No run
-re-uses units of another one, as each pays for its own. The first variant decides the starting
+re-uses units of another one, as each pays for its own. The first recipe decides the starting
 policy, the judges and the measurements of all methods. The decisions follow from the runs in
 the lake, so the same call continues a comparison.
 """
@@ -20,9 +20,9 @@ from ...configs.annotation import INITIAL, Role
 from ...configs.describe import settable
 from ...configs.load import Override, load_config
 from ...configs.own_function import names_function
+from ...configs.recipe_names import short_name
 from ...configs.recipes import Annotated, Graded
 from ...configs.schema import ConfigError, RunConfig
-from ...configs.variants import short_name
 from ...stores.journal_reader import JOURNAL
 from ...stores.lake import run_folder
 from ..data.splits import DEV, PARTS, TRAIN
@@ -53,7 +53,7 @@ TRIAL_SEED = 1000
 POINTS = 8
 """Policies that a compared run of steps publishes, so that one of the last is in the budget."""
 TRIALS: Mapping[str, tuple[Trial, ...]] = {
-    name: variant.trials for name, variant in RECIPES.items() if variant.trials
+    name: recipe.trials for name, recipe in RECIPES.items() if recipe.trials
 }
 """The trials of each recipe that trains its policy on generated rows."""
 ALIKE = (

@@ -13,7 +13,7 @@ from ..evaluation.check_drafts import check_drafts
 from ..evaluation.checkpoint_history import CheckpointHistory
 from ..evaluation.overoptimization_checks import stop_at_alarms
 from ..lake.search.duplicates import note_duplicates
-from ..recipes import variant_of
+from ..recipes import recipe_entry
 from ..recipes.refusals import judges_itself
 from ..run.handles import Prompts, chunk_prompts
 from ..run.iteration import Iteration, served_checkpoint
@@ -130,7 +130,7 @@ def _train(it: Iteration, given: Given | None) -> Checkpoint:
         return train_given(it, given)
     config = it.run.config.recipe
     # A recipe of the user's own may return anything.
-    made = cast("object", variant_of(config.name).recipe(it, config))
+    made = cast("object", recipe_entry(config.name).recipe(it, config))
     if not isinstance(made, Checkpoint):
         raise ConfigError(
             f"the recipe {config.name} returned {made!r:.60}, and no checkpoint: end it with "

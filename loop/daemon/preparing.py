@@ -11,7 +11,7 @@ from pathlib import Path
 from ...configs.describe import every_field
 from ...configs.load import ConfigSource, Override, load_config, parse_set
 from ...configs.schema import ConfigError
-from ..recipes import variant_of
+from ..recipes import recipe_entry
 from ..run.outcomes import AlarmStopError, Regressed
 from .job import Job
 from .planning import dry_plan
@@ -91,7 +91,7 @@ def prepare(
     require_possible(wanted)
     policy: str | None = None
     for recipe in wanted.recipes:
-        note(f"{wanted.name(recipe)}: {variant_of(recipe).summary}")
+        note(f"{wanted.name(recipe)}: {recipe_entry(recipe).summary}")
         try:
             turn(wanted.job(recipe, policy))
         except (Regressed, AlarmStopError) as end:

@@ -19,7 +19,7 @@ class RunOptions:
     """The options of a command line; None leaves a setting to the preset."""
 
     config: "ConfigSource | None" = None
-    variant: str | None = None
+    recipe: str | None = None
     iterations: int | None = None
     prompts: str | None = None
     policy: str | None = None
@@ -43,7 +43,7 @@ class RunOptions:
         """
         from ...configs.load import from_environment
 
-        named = (self.config, self.variant, self.prompts, self.policy, self.critic)
+        named = (self.config, self.recipe, self.prompts, self.policy, self.critic)
         given = any(value is not None for value in named) or bool(self.settings)
         outside = {found.path.partition(".")[0] for found in from_environment(os.environ)}
         return given or not outside.isdisjoint(("policy", "prompts", "critic", "models"))
@@ -57,7 +57,7 @@ class RunOptions:
 
     def name_of(self, config: "RunConfig") -> str:
         """Return the run's default name."""
-        from ...configs.variants import short_name
+        from ...configs.recipe_names import short_name
 
         return f"{self.stem}-{short_name(config.recipe.name)}"
 
@@ -90,11 +90,11 @@ class RunOptions:
         """Return the configuration; the files and models that it names may be missing.
 
         Raises:
-            ConfigError: if the preset, the variant or a setting is invalid.
+            ConfigError: if the preset, the recipe or a setting is invalid.
         """
         from ...configs.load import load_config
 
-        return load_config(self.preset, self.variant, self.overrides, os.environ)
+        return load_config(self.preset, self.recipe, self.overrides, os.environ)
 
     def resolve(self) -> "RunConfig":
         """Return the configuration, with the commits of its models and data on the hub.
@@ -102,7 +102,7 @@ class RunOptions:
         With `download`, files missing in the hub's cache are downloaded first.
 
         Raises:
-            ConfigError: if the preset, the variant or a setting is invalid.
+            ConfigError: if the preset, the recipe or a setting is invalid.
         """
         from ..run.hub_names import hub_names, pin_hub_names
 

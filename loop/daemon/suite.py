@@ -14,13 +14,13 @@ from pathlib import Path
 from ...configs.describe import settable
 from ...configs.load import ConfigSource, Override, load_config
 from ...configs.own_function import names_function
+from ...configs.recipe_names import short_name
 from ...configs.schema import ConfigError, RunConfig
-from ...configs.variants import short_name
 from ...stores.journal_reader import JOURNAL
 from ...stores.lake import CHECKPOINTS, run_folder
 from ..lake.query.model_names import checkpoints
 from ..lake.query.runs import open_run
-from ..recipes import RECIPES, variant_of
+from ..recipes import RECIPES, recipe_entry
 from ..run.outcomes import AlarmStopError, NothingToTrainOn, Regressed
 from .control import resolved_values
 from .job import Job
@@ -28,7 +28,7 @@ from .job import Job
 SUPERVISED, REWARD = MAKERS = "sft", "reward-model"
 ALL = "all"
 SHARED = ("annotation.", "assessment.")
-"""The settings that all variants take over from the first: the annotators and the measurements."""
+"""The settings that all recipes take over from the first: the annotators and the measurements."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,7 +53,7 @@ class Suite:
         return [self.name(recipe, seed) for seed in self.seeds for recipe in self.recipes]
 
 
-def chosen_variants(text: str) -> tuple[str, ...]:
+def chosen_recipes(text: str) -> tuple[str, ...]:
     """Return the recipes of a list with commas, in the order in which they run.
 
     The supervised model comes first, then the reward model of all others.
@@ -61,7 +61,7 @@ def chosen_variants(text: str) -> tuple[str, ...]:
     Raises:
         ConfigError: for an unknown name.
     """
-    every = [name for name, variant in RECIPES.items() if variant.compared]
+    every = [name for name, recipe in RECIPES.items() if recipe.compared]
     named = named_recipes(text, every=every, shown=RECIPES)
     first = [SUPERVISED] if SUPERVISED in named else []
     return (*first, REWARD, *(name for name in named if name not in MAKERS))
@@ -80,11 +80,11 @@ def named_recipes(text: str, *, every: Iterable[str], shown: Iterable[str]) -> l
     if unknown or not named:
         wrong = f"there is no recipe {unknown[0]!r}; " if unknown else ""
         raise ConfigError(
-            f"--variants {text}: {wrong}write {ALL}, or some of {', '.join(shown)}, or "
+            f"--recipes {text}: {wrong}write {ALL}, or some of {', '.join(shown)}, or "
             "./FILE.py:NAME, with commas"
         )
     for name in named:
-        variant_of(name)
+        recipe_entry(name)
     return named
 
 
@@ -97,7 +97,7 @@ def run_suite(suite: Suite, turn: Callable[[Job], None], note: Callable[[str], N
     empty = set[str]()
     for seed in suite.seeds:
         for job in _jobs(suite, seed):
-            note(f"{job.name}: {variant_of(job.config.recipe.name).summary}")
+            note(f"{job.name}: {recipe_entry(job.config.recipe.name).summary}")
             end = work_on(job, turn, note)
             if isinstance(end, NothingToTrainOn):
                 if job.config.recipe.name in MAKERS:
@@ -147,7 +147,7 @@ def _config(suite: Suite, recipe: str, own: Mapping[str, object]) -> RunConfig:
     if recipe in MAKERS:
         # The margin is for the others: these two, which optimise no policy by a reward, refuse it.
         own = {**own, "iterations": 1, "prompts.variance.margin": None}
-    layers = [*suite.overrides, *overrides("--variants", own)]
+    layers = [*suite.overrides, *overrides("--recipes", own)]
     return load_config(suite.config, recipe, layers, suite.env)
 
 

@@ -80,7 +80,7 @@ def _from_labels(lake: Path, name: str, wanted: TrainingRequest) -> Job:
         ("assessment.reference", None),
     )
     first = [Override(source=TRAIN, path=path, value=value) for path, value in said]
-    asked = replace(options, variant=wanted.method, settings=(*first, *options.settings))
+    asked = replace(options, recipe=wanted.method, settings=(*first, *options.settings))
     config = asked.in_lake(lake).resolve()
     default = _child_name(name, wanted) if wanted.derived else f"{name}-{wanted.method}"
     return Job(config=config, lake=lake, name=wanted.name or default)

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, cast
 
-from ...configs.variants import short_name
+from ...configs.recipe_names import short_name
 from ...policies.trainers.job import ONLINE
 from ...stores.journal_reader import Reader
 from ...stores.lake import RunReader

@@ -1,4 +1,4 @@
-"""The loop variants: one file a method, one line each in `RECIPES`."""
+"""The recipes: one file each, one line each in `RECIPES`."""
 
 import inspect
 import sys
@@ -6,7 +6,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from ...configs.variants import own_recipe, recipe_class
+import polars as pl
+
+from ...configs.recipe_names import own_recipe, recipe_class
 from ...stores.records import Checkpoint
 from ..run.iteration import Iteration
 from . import (
@@ -41,8 +43,8 @@ from .trial_settings import Trial
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Variant:
-    """A recipe, its text in `lpfloop config variants`, and whether `--variants all` runs it.
+class RecipeEntry:
+    """A recipe, its text in `lpfloop config recipes`, and whether `--recipes all` runs it.
 
     `trials` are the settings that a comparison at equal tokens tries; empty if the recipe does not
     train a policy on its samples.
@@ -55,12 +57,12 @@ class Variant:
     trials: tuple[Trial, ...] = ()
 
 
-def shipped_variant(
+def shipped_recipe(
     recipe: Callable[[Iteration, Any], Checkpoint], *, compared: bool = False
-) -> Variant:
+) -> RecipeEntry:
     """Return a recipe with the `PAPER`, the `SUMMARY` and the `TRIALS` of its module."""
     said = vars(sys.modules[recipe.__module__])
-    return Variant(
+    return RecipeEntry(
         recipe=recipe,
         paper=said["PAPER"],
         summary=said["SUMMARY"],
@@ -69,37 +71,37 @@ def shipped_variant(
     )
 
 
-RECIPES: Mapping[str, Variant] = {
-    "rlrf": shipped_variant(rlrf.rlrf),
-    "kto": shipped_variant(kto.kto),
-    "reward-only": shipped_variant(reward_only.reward_only),
-    "sft": shipped_variant(sft.sft, compared=True),
-    "feedme": shipped_variant(feedme.feedme, compared=True),
-    "reward-conditioning": shipped_variant(reward_conditioning.reward_conditioning, compared=True),
-    "dpo": shipped_variant(dpo.dpo, compared=True),
-    "reward-model": shipped_variant(reward_model.reward_model, compared=True),
-    "best-of-n": shipped_variant(best_of_n.best_of_n, compared=True),
-    "expert-iteration": shipped_variant(expert_iteration.expert_iteration, compared=True),
-    "ppo": shipped_variant(ppo.ppo, compared=True),
-    "quark": shipped_variant(quark.quark, compared=True),
-    "ultrafeedback-dpo": shipped_variant(ultrafeedback_dpo.ultrafeedback_dpo),
-    "ultrafeedback-bon": shipped_variant(ultrafeedback_bon.ultrafeedback_bon),
-    "ultrafeedback-ppo": shipped_variant(ultrafeedback_ppo.ultrafeedback_ppo),
-    "reflective-sft": shipped_variant(reflective_sft.reflective_sft),
-    "task-reward": shipped_variant(task_reward.task_reward),
-    "ultracm": shipped_variant(ultracm.ultracm),
-    "critique-model": shipped_variant(critique_model.critique_model),
-    "chatglm-ppo": shipped_variant(chatglm_ppo.chatglm_ppo),
-    "chatglm-dpo": shipped_variant(chatglm_dpo.chatglm_dpo),
-    "chatglm-rs": shipped_variant(chatglm_rs.chatglm_rs),
-    "grpo": shipped_variant(grpo.grpo),
-    "rloo": shipped_variant(rloo.rloo),
-    "online-dpo": shipped_variant(online_dpo.online_dpo),
-    "self-rewarding": shipped_variant(self_rewarding.self_rewarding),
+RECIPES: Mapping[str, RecipeEntry] = {
+    "rlrf": shipped_recipe(rlrf.rlrf),
+    "kto": shipped_recipe(kto.kto),
+    "reward-only": shipped_recipe(reward_only.reward_only),
+    "sft": shipped_recipe(sft.sft, compared=True),
+    "feedme": shipped_recipe(feedme.feedme, compared=True),
+    "reward-conditioning": shipped_recipe(reward_conditioning.reward_conditioning, compared=True),
+    "dpo": shipped_recipe(dpo.dpo, compared=True),
+    "reward-model": shipped_recipe(reward_model.reward_model, compared=True),
+    "best-of-n": shipped_recipe(best_of_n.best_of_n, compared=True),
+    "expert-iteration": shipped_recipe(expert_iteration.expert_iteration, compared=True),
+    "ppo": shipped_recipe(ppo.ppo, compared=True),
+    "quark": shipped_recipe(quark.quark, compared=True),
+    "ultrafeedback-dpo": shipped_recipe(ultrafeedback_dpo.ultrafeedback_dpo),
+    "ultrafeedback-bon": shipped_recipe(ultrafeedback_bon.ultrafeedback_bon),
+    "ultrafeedback-ppo": shipped_recipe(ultrafeedback_ppo.ultrafeedback_ppo),
+    "reflective-sft": shipped_recipe(reflective_sft.reflective_sft),
+    "task-reward": shipped_recipe(task_reward.task_reward),
+    "ultracm": shipped_recipe(ultracm.ultracm),
+    "critique-model": shipped_recipe(critique_model.critique_model),
+    "chatglm-ppo": shipped_recipe(chatglm_ppo.chatglm_ppo),
+    "chatglm-dpo": shipped_recipe(chatglm_dpo.chatglm_dpo),
+    "chatglm-rs": shipped_recipe(chatglm_rs.chatglm_rs),
+    "grpo": shipped_recipe(grpo.grpo),
+    "rloo": shipped_recipe(rloo.rloo),
+    "online-dpo": shipped_recipe(online_dpo.online_dpo),
+    "self-rewarding": shipped_recipe(self_rewarding.self_rewarding),
 }
 
 
-def variant_of(name: str) -> Variant:
+def recipe_entry(name: str) -> RecipeEntry:
     """Return a recipe by its name: a shipped one, or a user's function.
 
     Raises:
@@ -110,4 +112,10 @@ def variant_of(name: str) -> Variant:
     recipe_class(name)
     own = own_recipe(name)
     summary = (inspect.getdoc(own.function) or own.name).splitlines()[0]
-    return Variant(recipe=own.function, paper="your own", summary=summary, compared=False)
+    return RecipeEntry(recipe=own.function, paper="your own", summary=summary, compared=False)
+
+
+def recipe_table() -> pl.DataFrame:
+    """Return the shipped recipes, one row each: name, paper, summary."""
+    rows = [{"name": n, "paper": e.paper, "summary": e.summary} for n, e in RECIPES.items()]
+    return pl.DataFrame(rows)

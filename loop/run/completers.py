@@ -3,10 +3,10 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from ...configs.recipe_names import recipe_classes
 from ...configs.recipes import Completed, Pooled
 from ...configs.schema import CompletionConfig, ConfigError, RunConfig
 from ...configs.secrecy import hide_secrets_of
-from ...configs.variants import variants
 from ...stores.keys import Json
 from ..data.principles import Mix, load_mix
 from .judge_panel import annotates
@@ -95,7 +95,9 @@ def _require_use(config: RunConfig) -> None:
     else:
         why, kind = "asks the policy alone", Pooled if "principles" in changed else Completed
     if changed:
-        able = ", ".join(sorted(n for n, other in variants().items() if issubclass(other, kind)))
+        able = ", ".join(
+            sorted(n for n, other in recipe_classes().items() if issubclass(other, kind))
+        )
         raise ConfigError(
             f"{' and '.join(f'completion.{name}' for name in changed)}: unused, as "
             f"{config.recipe.name} {why}; leave it out, or choose one of {able}"

@@ -5,9 +5,9 @@ from typing import Self
 
 from ...configs.engines import EngineConfig
 from ...configs.filters import RuleFilters
+from ...configs.recipe_names import recipe_classes
 from ...configs.recipes import Varied
 from ...configs.schema import ConfigError, RunConfig
-from ...configs.variants import variants
 from ...critics.quality.prompt_review import Reviewer
 from ..data.prompt_rules import Rules
 
@@ -53,7 +53,9 @@ def _refuse_without_effect(config: RunConfig) -> None:
         )
     recipe, margin = config.recipe, config.prompts.variance.margin
     if margin is not None and not isinstance(recipe, Varied):
-        able = ", ".join(sorted(n for n, kind in variants().items() if issubclass(kind, Varied)))
+        able = ", ".join(
+            sorted(n for n, kind in recipe_classes().items() if issubclass(kind, Varied))
+        )
         raise ConfigError(
             f"prompts.variance.margin is {margin}, but {recipe.name} optimises no policy by a "
             f"reward, so that nothing is filtered; leave it out, or choose one of {able}"

@@ -17,7 +17,7 @@ def test_two_methods_of_the_tiny_world(tmp_path):
     quick = ("policy.engine.kind=transformers", "critic.kind=verifier", "training.ppo.rollouts=32")
     settings = [word for value in (*small, *quick) for word in ("--set", value)]
     asked = ("--policy-tokens", "12000", "--trials", "1", "--seeds", "1", "--run", "eq")
-    command = ("run", "--variants", "reward-only,ppo", *asked, *settings)
+    command = ("run", "--recipes", "reward-only,ppo", *asked, *settings)
     code, stdout, stderr = call_command(tmp_path, *command)
     assert code == 0, stderr
     assert "reward-only" in stdout

@@ -46,11 +46,11 @@ SMALL = (
 )
 
 
-def turn(lake: Path, variant: str, *overrides: str, fork: str | None = None) -> list[str]:
-    """Run a variant as a run of the same name; return its notes of trainings."""
-    config = load_config("tiny", variant, (*SMALL, "iterations=1", *overrides), {})
+def turn(lake: Path, recipe: str, *overrides: str, fork: str | None = None) -> list[str]:
+    """Run a recipe as a run of the same name; return its notes of trainings."""
+    config = load_config("tiny", recipe, (*SMALL, "iterations=1", *overrides), {})
     listener = world.Telling()
-    run_loop(Job(config=config, lake=lake, name=variant, fork=fork), listener, StopSignal())
+    run_loop(Job(config=config, lake=lake, name=recipe, fork=fork), listener, StopSignal())
     methods = ("dpo: ", "sft: ", "reward model: ")
     return [note for note in listener.notes if note.startswith(methods)]
 
@@ -97,18 +97,18 @@ def test_reward_model_is_published(lake: Path):
 
 
 @pytest.mark.parametrize(
-    ("variant", "rules"),
+    ("recipe", "rules"),
     [
         ("dpo", {"preferred"}),
         ("reward-conditioning", {"conditioned_positive", "conditioned_negative"}),
         ("sft", {"people"}),
     ],
 )
-def test_policy_from_a_forked_run(lake: Path, variant: str, rules: set[str]):
-    (note,) = turn(lake, variant, fork="reward-model")
-    assert note.startswith("dpo: " if variant == "dpo" else "sft: ")
-    run = open_run(lake, variant)
-    learned = rows(run, "pairs" if variant == "dpo" else "demonstrations", 1)
+def test_policy_from_a_forked_run(lake: Path, recipe: str, rules: set[str]):
+    (note,) = turn(lake, recipe, fork="reward-model")
+    assert note.startswith("dpo: " if recipe == "dpo" else "sft: ")
+    run = open_run(lake, recipe)
+    learned = rows(run, "pairs" if recipe == "dpo" else "demonstrations", 1)
     assert set(learned["rule"]) == rules
     assert set(learned["candidate_id" if "candidate_id" in learned.columns else "chosen_id"]) <= (
         set(rows(run, "candidates")["candidate_id"])
@@ -116,7 +116,7 @@ def test_policy_from_a_forked_run(lake: Path, variant: str, rules: set[str]):
     initial, trained = rows(run, "checkpoints").to_dicts()
     assert trained["parent_id"] == initial["checkpoint_id"] != trained["checkpoint_id"]
     greedy = rows(run, "candidates", 1).filter(pl.col("kind") == "greedy")
-    conditioned = variant == "reward-conditioning"
+    conditioned = recipe == "reward-conditioning"
     assert set(greedy["text"].str.starts_with("Gladly")) == {conditioned}
     run.close()
 

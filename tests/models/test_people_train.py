@@ -62,10 +62,10 @@ def worked(job: Job) -> Listener:
     return listener
 
 
-def turn(lake: Path, variant: str, *overrides: str) -> Listener:
-    """Run a variant as a run of the same name."""
-    config = load_config("tiny", variant, (*SMALL, *overrides), {})
-    return worked(Job(config=config, lake=lake, name=variant))
+def turn(lake: Path, recipe: str, *overrides: str) -> Listener:
+    """Run a recipe as a run of the same name."""
+    config = load_config("tiny", recipe, (*SMALL, *overrides), {})
+    return worked(Job(config=config, lake=lake, name=recipe))
 
 
 @pytest.fixture(scope="module")

@@ -42,9 +42,9 @@ SMALL = (
 )
 
 
-def job(lake: Path, variant: str, *overrides: str) -> Job:
-    config = load_config("tiny", variant, (*SMALL, *overrides), {})
-    return Job(config=config, lake=lake, name=variant)
+def job(lake: Path, recipe: str, *overrides: str) -> Job:
+    config = load_config("tiny", recipe, (*SMALL, *overrides), {})
+    return Job(config=config, lake=lake, name=recipe)
 
 
 def rows(lake: Path, name: str, table: str) -> pl.DataFrame:

@@ -50,11 +50,11 @@ class Listener(Silent):
         self.notes.append(text)
 
 
-def turn(lake: Path, variant: str, *overrides: str, fork: str | None = None) -> Listener:
-    """Run a variant as a run of the same name."""
-    config = load_config("tiny", variant, (*SMALL, *overrides), {})
+def turn(lake: Path, recipe: str, *overrides: str, fork: str | None = None) -> Listener:
+    """Run a recipe as a run of the same name."""
+    config = load_config("tiny", recipe, (*SMALL, *overrides), {})
     listener = Listener()
-    run_loop(Job(config=config, lake=lake, name=variant, fork=fork), listener, StopSignal())
+    run_loop(Job(config=config, lake=lake, name=recipe, fork=fork), listener, StopSignal())
     return listener
 
 

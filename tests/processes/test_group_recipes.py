@@ -26,9 +26,9 @@ STEPS, ASKED, GROUP = 3, 2, 2
 ANSWERS = STEPS * ASKED * GROUP
 
 
-def config(prompts: Path, *overrides: str, variant: str = "grpo") -> RunConfig:
+def config(prompts: Path, *overrides: str, recipe: str = "grpo") -> RunConfig:
     """Return the configuration of three steps of four answers, judged by a scripted critic."""
-    method = f"training.{variant.replace('-', '_')}"
+    method = f"training.{recipe.replace('-', '_')}"
     settings = (
         "policy.engine={kind: scripted, script: 'world:policy'}",
         "policy.sampling.max_tokens=16",
@@ -41,7 +41,7 @@ def config(prompts: Path, *overrides: str, variant: str = "grpo") -> RunConfig:
         f"{method}={{batch_size: 2, micro_batch_size: 2, max_length: 64}}",
         "iterations=1",
     )
-    return load_config("tiny", variant, (*settings, *overrides), {})
+    return load_config("tiny", recipe, (*settings, *overrides), {})
 
 
 @pytest.fixture(scope="module")
@@ -57,9 +57,9 @@ def turned(lake: Path, config: RunConfig, **how: object) -> Path:
     return run_folder(lake, "a")
 
 
-@pytest.mark.parametrize("variant", ["grpo", "online-dpo"])
-def test_step_is_one_unit(tmp_path: Path, prompts: Path, variant: str) -> None:
-    folder = turned(tmp_path, config(prompts, variant=variant))
+@pytest.mark.parametrize("recipe", ["grpo", "online-dpo"])
+def test_step_is_one_unit(tmp_path: Path, prompts: Path, recipe: str) -> None:
+    folder = turned(tmp_path, config(prompts, recipe=recipe))
     with closing(RunReader(folder)) as reader:
         drawn = reader.scan("candidates", iteration=1).filter(kind="rollout").collect()
         critiques = reader.scan("critiques", iteration=1).collect()
@@ -79,9 +79,9 @@ def test_step_is_one_unit(tmp_path: Path, prompts: Path, variant: str) -> None:
     assert scored["score"].to_list() == scored["share"].to_list()
     unscored = both.filter(pl.col("status_of_critique") != "scored")
     assert unscored["score"].null_count() == unscored.height
-    stage = stages[variant.replace("-", "_")]
+    stage = stages[recipe.replace("-", "_")]
     assert (stage.planned, stage.done) == (STEPS, STEPS)
-    assert (checkpoint["recipe"], checkpoint["steps"]) == (variant, STEPS)
+    assert (checkpoint["recipe"], checkpoint["steps"]) == (recipe, STEPS)
 
 
 def killing(lake: Path, *, config: RunConfig) -> None:
@@ -152,16 +152,16 @@ def really(lake: Path, *, config: RunConfig, dies_at: int = 0) -> None:
 @pytest.mark.model
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("variant", "critic"),
+    ("recipe", "critic"),
     [("grpo", ()), ("online-dpo", ()), ("grpo", TINY_CRITIC)],
     ids=["grpo", "online-dpo", "grpo by the tiny critic"],
 )
-def test_real_training_killed(tmp_path, prompts, variant, critic, monkeypatch) -> None:
+def test_real_training_killed(tmp_path, prompts, recipe, critic, monkeypatch) -> None:
     """It is killed while judging and then while training, and ends with the same rows."""
     monkeypatch.setattr(world, "HANGS_S", 1800.0)
-    method = variant.replace("-", "_")
+    method = recipe.replace("-", "_")
     lengths = f"training.{method}={{max_steps: 2, max_length: 128}}"
-    settings = config(prompts, *REAL, lengths, *critic, variant=variant)
+    settings = config(prompts, *REAL, lengths, *critic, recipe=recipe)
     training = partial(really, config=settings)
     with quick_folder(tmp_path) as lake:
         Attempt(lake=lake, work=training).finish()

@@ -42,7 +42,7 @@ def digest(lake: Path, *settings: str) -> str:
         "run",
         "--iterations",
         1,
-        "--variant",
+        "--recipe",
         "reward-only",
         *(f"--set={each}" for each in every),
     )

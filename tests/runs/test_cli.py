@@ -100,7 +100,7 @@ def test_bad_prompts_are_refused(tmp_path):
 
 TOYS = ["--prompts", "tiny", "--critic", "tiny"]
 BAD_OPTIONS = {
-    "variant": (["--variant", "rlfr"], "LPF-101", "rlrf"),
+    "recipe": (["--recipe", "rlfr"], "LPF-101", "rlrf"),
     "key": (["--set", "recipe.nn=3"], "LPF-101", "recipe"),
     "policy": (["--policy", "/nowhere/model", *TOYS], "LPF-301", "/nowhere/model"),
     "critic": (

@@ -39,6 +39,6 @@ def test_answers_are_of_the_pools_models(tmp_path):
 
 
 def test_unused_pool_is_refused():
-    config = RunOptions(variant="rlrf", settings=("completion.pool=chatglm",)).resolve()
+    config = RunOptions(recipe="rlrf", settings=("completion.pool=chatglm",)).resolve()
     with pytest.raises(ConfigError, match=r"completion\.pool"):
         rehearse(config, tiny_prompts()[::40])

@@ -88,7 +88,7 @@ def own(tmp_path, monkeypatch):
 def test_what_the_doctor_refuses(own, tmp_path, subtests):
     for words in [
         ("--prompts", "nowhere.jsonl"),
-        ("--variant", "dpo"),
+        ("--recipe", "dpo"),
         ("--set", "recipe.nn=2"),
     ]:
         with subtests.test(case=" ".join(words)):

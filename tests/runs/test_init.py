@@ -33,7 +33,7 @@ def refused(told, reason):
 
 
 def test_file_makes_what_options_would():
-    told = invoke("init", *OWN, "--set", "training.dpo.beta=0.3", "--variant", "critique-model")
+    told = invoke("init", *OWN, "--set", "training.dpo.beta=0.3", "--recipe", "critique-model")
     assert told.exit_code == Exit.DONE, told.stderr
     assert told.stdout == "lpfloop.yaml\n"
     said = ["policy.model=tiny", "critic.model=tiny", "prompts.source=prompts.jsonl"]
@@ -54,7 +54,7 @@ def test_bad_input_writes_nothing(subtests):
         ((*OWN[:2], "--prompts", "none.jsonl", *OWN[4:]), "--prompts none.jsonl: cannot be read"),
         (("--policy", "nowhere", *OWN[2:]), "--policy nowhere: no such model folder"),
         (OWN[:4], "--critic is missing"),
-        ((*OWN, "--variant", "rlhf"), "did you mean 'rlrf'?"),
+        ((*OWN, "--recipe", "rlhf"), "did you mean 'rlrf'?"),
         ((*OWN, "--set", "critic.engine.api_key=x"), "LPFLOOP_API_KEY"),
     ]:
         with subtests.test(case=words):

@@ -39,9 +39,9 @@ class Stopping(Silent):
             self._stop.request()
 
 
-def made(lake: Path, variant: str, *overrides: str) -> RunReader:
+def made(lake: Path, recipe: str, *overrides: str) -> RunReader:
     """Run a recipe up to its training."""
-    config = load_config("tiny", variant, (*SCRIPTED, *overrides), {})
+    config = load_config("tiny", recipe, (*SCRIPTED, *overrides), {})
     lake.mkdir(exist_ok=True)
     with stand_ins(lake), pytest.raises(NothingToTrainOn):
         run_loop(Job(config=config, lake=lake, name="a"), Silent(), StopSignal())

@@ -53,11 +53,11 @@ def job(tmp_path_factory):
     rows = [{"task": "math", "prompt": f"{n} + 1?", "reference": str(n + 1)} for n in range(24)]
     sums.write_text("".join(json.dumps(row) + "\n" for row in rows))
 
-    def made(lake: Path, *overrides: str, variant: str = "rlrf", name: str = "a") -> Job:
+    def made(lake: Path, *overrides: str, recipe: str = "rlrf", name: str = "a") -> Job:
         verified = any(said.startswith("critic.kind") for said in overrides)
         source = f"prompts.source={sums if verified else general}"
         settings = (*SCRIPTED, source, "iterations=1", *overrides)
-        return Job(config=load_config("tiny", variant, settings, {}), lake=lake, name=name)
+        return Job(config=load_config("tiny", recipe, settings, {}), lake=lake, name=name)
 
     return made
 

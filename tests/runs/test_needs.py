@@ -6,13 +6,13 @@ from world import Silent
 
 from lpfloop.configs import recipes as settings
 from lpfloop.configs.load import load_config
+from lpfloop.configs.recipe_names import recipe_classes
 from lpfloop.configs.recipes import Annotated, Recipe, Rewarded
 from lpfloop.configs.schema import ConfigError
-from lpfloop.configs.variants import variants
 from lpfloop.loop.cli.app import Exit, app
 from lpfloop.loop.daemon.job import Job
 from lpfloop.loop.daemon.loop import run_loop
-from lpfloop.loop.recipes import RECIPES, Variant
+from lpfloop.loop.recipes import RECIPES, RecipeEntry
 from lpfloop.loop.run.stop import StopSignal
 from lpfloop.loop.stages.compare import annotate
 from lpfloop.loop.stages.prefer import prefer
@@ -31,7 +31,7 @@ SCRIPTED = (
 class Plain(Recipe):
     """Settings without requirements."""
 
-    name: str = settings.semantic("plain", "the variant")
+    name: str = settings.semantic("plain", "the recipe")
 
 
 def my_dpo(it, cfg):
@@ -45,9 +45,9 @@ def added(monkeypatch):
     """Add a recipe like a contributor: its class, and its line in the dict."""
 
     def add(name: str, recipe, kind: type[Recipe]) -> None:
-        known = {**variants(), name: kind}
-        monkeypatch.setattr("lpfloop.configs.variants.variants", lambda: known)
-        listed = Variant(recipe=recipe, paper="", summary="", compared=False)
+        known = {**recipe_classes(), name: kind}
+        monkeypatch.setattr("lpfloop.configs.recipe_names.recipe_classes", lambda: known)
+        listed = RecipeEntry(recipe=recipe, paper="", summary="", compared=False)
         monkeypatch.setitem(RECIPES, name, listed)
 
     return add
@@ -55,7 +55,7 @@ def added(monkeypatch):
 
 def run(lake, name: str, *more: str):
     options = [f"--set={text}" for text in (*SCRIPTED, *more)]
-    return CliRunner().invoke(app, ["run", "--variant", name, "--lake", str(lake), *options])
+    return CliRunner().invoke(app, ["run", "--recipe", name, "--lake", str(lake), *options])
 
 
 VERBS = {"drafts": sample, "annotate": annotate, "learn": train}
@@ -69,7 +69,7 @@ def by_dict(it, cfg):
 
 def test_missing_base_is_refused(tmp_path, added):
     class Unannotated(Recipe):
-        name: str = settings.semantic("unannotated", "the variant")
+        name: str = settings.semantic("unannotated", "the recipe")
         n: int = settings.semantic(2, "answers")
 
     added("unannotated", by_dict, Unannotated)
@@ -81,7 +81,7 @@ def test_missing_base_is_refused(tmp_path, added):
 
 def test_verbs_in_a_dict(tmp_path, added):
     class Own(Annotated):
-        name: str = settings.semantic("own-dpo", "the variant")
+        name: str = settings.semantic("own-dpo", "the recipe")
 
     added("own-dpo", by_dict, Own)
     assert run(tmp_path, "own-dpo", "reward.model=none").exit_code == Exit.NOTHING_TO_TRAIN_ON
@@ -89,7 +89,7 @@ def test_verbs_in_a_dict(tmp_path, added):
 
 def test_reward_model_in_place_of_annotators(tmp_path, added):
     class Both(Annotated, Rewarded):
-        name: str = settings.semantic("both", "the variant")
+        name: str = settings.semantic("both", "the recipe")
 
     added("both", my_dpo, Both)
     told = run(tmp_path, "both", "reward.model=tiny")

@@ -71,8 +71,8 @@ def run(*arguments):
     return CliRunner().invoke(app, ["run", *SCRIPTED, *arguments])
 
 
-def own(*arguments, variant="./mine.py:mine", name="a"):
-    named = (f"--variant={variant}", f"--run={name}")
+def own(*arguments, recipe="./mine.py:mine", name="a"):
+    named = (f"--recipe={recipe}", f"--run={name}")
     return run(*named, "--config=tiny", "--prompts=prompts.jsonl", *arguments)
 
 
@@ -134,12 +134,12 @@ def test_verifier_and_reward_of_the_guide(guide, monkeypatch):
 
 
 BROKEN = (
-    ("--variant", "./none.py:mine", PLAIN, "none.py"),
-    ("--variant", "./mine.py:mine", PLAIN + "\ndef (:\n", "SyntaxError"),
-    ("--variant", "./mine.py:mine", "\nimport sys\nsys.exit(3)\n", "line 3: SystemExit"),
-    ("--variant", "./mine.py:mine", "def mine(it): ...\n", "2 arguments"),
-    ("--variant", "./mine.py:mine", "def mine(it, cfg: int): ...\n", "annotate"),
-    ("--variant", "./mine.py:mine", PLAIN.replace('semantic(2, "answers")', "2"), "Mine.n"),
+    ("--recipe", "./none.py:mine", PLAIN, "none.py"),
+    ("--recipe", "./mine.py:mine", PLAIN + "\ndef (:\n", "SyntaxError"),
+    ("--recipe", "./mine.py:mine", "\nimport sys\nsys.exit(3)\n", "line 3: SystemExit"),
+    ("--recipe", "./mine.py:mine", "def mine(it): ...\n", "2 arguments"),
+    ("--recipe", "./mine.py:mine", "def mine(it, cfg: int): ...\n", "annotate"),
+    ("--recipe", "./mine.py:mine", PLAIN.replace('semantic(2, "answers")', "2"), "Mine.n"),
     ("--set", "critic.verifier=./mine.py:mine", "async def mine(a, b): ...\n", "async"),
     ("--set", "reward.model=./mine.py:mine", "def mine(one): ...\n", "2 arguments"),
 )

@@ -26,11 +26,11 @@ TRAIN, HELD_OUT = "Tell me about the number {}.", "What is the number {} of the 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HeadCommand:
-    """A command from the header of a preset, for one variant."""
+    """A command from the header of a preset, for one recipe."""
 
     text: str
     world: str
-    variant: str
+    recipe: str
 
     def options(self, named: dict[str, str]) -> RunOptions:
         """Return the options of the command; `named` maps its placeholders to models."""
@@ -42,19 +42,19 @@ class HeadCommand:
                 settings.append(f"{path}={named.get(place, place)}")
             else:
                 said[option.removeprefix("--")] = named.get(value, value)
-        said.pop("variants", None)
+        said.pop("recipes", None)
         options = RunOptions(**{**said, "settings": tuple(settings)})
-        return replace(options, variant=self.variant, config=options.config or self.world)
+        return replace(options, recipe=self.recipe, config=options.config or self.world)
 
 
-def head_command(world: str, variant: str) -> HeadCommand:
-    """Return the command in the header of a variant's preset, or of the next preset it extends."""
-    path = preset_file(world, variant)
+def head_command(world: str, recipe: str) -> HeadCommand:
+    """Return the command in the header of a recipe's preset, or of the next preset it extends."""
+    path = preset_file(world, recipe)
     while True:
         text = path.read_text(encoding="utf-8")
         if found := COMMAND.search("\n".join(_head(text))):
             command = " ".join(found[0].replace("\\\n", " ").split())
-            return HeadCommand(text=command, world=world, variant=variant)
+            return HeadCommand(text=command, world=world, recipe=recipe)
         path = PRESETS / world / f"{yaml.safe_load(text)['extends']}.yaml"
 
 
@@ -113,7 +113,7 @@ def _contains(number: int) -> dict[str, str]:
 
 
 WORLDS = ("paper", "own")
-EVERY = [(world, variant) for world in WORLDS for variant in RECIPES]
+EVERY = [(world, recipe) for world in WORLDS for recipe in RECIPES]
 HEADS = [("paper", "rlrf"), ("own", "dpo"), ("own", "expert-iteration"), ("own", "critique-model")]
 """Some ways of learning: from pairs, annotators, demonstrations, critiques."""
 URL = "http://127.0.0.1:9/v1"
@@ -141,15 +141,15 @@ def configured(command: HeadCommand, named: dict[str, str]) -> RunConfig:
 
 
 @pytest.mark.parametrize(
-    ("world", "variant"),
+    ("world", "recipe"),
     [pytest.param(*head, marks=[] if head in HEADS else pytest.mark.slow) for head in EVERY],
 )
-def test_head_gets_to_its_end(here, named, world, variant):
+def test_head_gets_to_its_end(here, named, world, recipe):
     """With fake models and a fake trainer: every stage of the run, on its input files.
 
     The shipped toy models play no role, and no role lacks a model.
     """
-    config = configured(head_command(world, variant), named)
+    config = configured(head_command(world, recipe), named)
     prompts = load_prompts(config.prompts, seed=config.seed)
     plan = plan_of(rehearse(config, prompts, labels=labels_of(config, here)), prompts)
     assert plan.ends is None

@@ -46,7 +46,7 @@ def test_measures_are_frames(run):
     assert run.models()["name"].to_list()[0] == "M_0"
     assert run.derived() == []
     assert run.alarms(limit=1).collect().height <= 1
-    assert "rlrf" in lpfloop.variants()["name"].to_list()
+    assert "rlrf" in lpfloop.recipes()["name"].to_list()
 
 
 def test_table_exported_and_imported(run, tmp_path):

@@ -21,7 +21,7 @@ BAD: dict[str, dict[str, tuple[str, ...]]] = {
         "trains the policy and asks what came of it": (ENDPOINT,),
         "with recipe.judge=follows the policy is the judge": (f"critic.model={URL}",),
         "critic.kind is verifier": (VERIFIED, "critic.samples=1"),
-        "unknown key 'recipe.m'; another variant has it": ("recipe.m=3",),
+        "unknown key 'recipe.m'; another recipe has it": ("recipe.m=3",),
     },
     "kto": {
         "no model is named as critic": (NO_CRITIC,),
@@ -43,11 +43,11 @@ BAD: dict[str, dict[str, tuple[str, ...]]] = {
 def test_bad_settings_are_refused(tmp_path: Path, subtests) -> None:
     lake = tmp_path / "lake"
     prompts = ("--prompts", str(write_prompts(tmp_path, 24)))
-    for variant, cases in BAD.items():
+    for recipe, cases in BAD.items():
         for said, settings in cases.items():
-            with subtests.test(variant=variant, settings=settings):
+            with subtests.test(recipe=recipe, settings=settings):
                 options = [f"--set={setting}" for setting in (*NAMED, *settings)]
-                where = ("--lake", str(lake), "--config", "tiny", "--variant", variant)
+                where = ("--lake", str(lake), "--config", "tiny", "--recipe", recipe)
                 told = CliRunner().invoke(app, ["run", *where, *prompts, *options])
                 assert told.exit_code == Exit.BAD_INPUT, told.output
                 assert said in told.stderr, told.stderr

@@ -36,7 +36,7 @@ def test_unnamed_roles_are_refused(tmp_path: Path, tiny_policy: Path, subtests) 
         ((*policy, *prompts), ("--critic FOLDER or URL",)),
         (prompts, ("--policy FOLDER or URL", "--critic FOLDER or URL")),
         (policy, ("--prompts FILE",)),
-        (("--variant", "reward-only", *policy, *prompts), ("reward.model=FOLDER",)),
+        (("--recipe", "reward-only", *policy, *prompts), ("reward.model=FOLDER",)),
     ):
         with subtests.test(words=words):
             told = invoke("run", *words, "--lake", lake)

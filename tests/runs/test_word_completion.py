@@ -37,6 +37,6 @@ def test_fields_recipes_and_presets(tmp_path, monkeypatch, environ):
     assert offered(environ, "run", "--set", "training.dpo.be") == ["training.dpo.beta="]
     secret = next(field.path for field in fields() if field.secret)
     assert offered(environ, "run", "--set", secret) == []
-    assert set(offered(environ, "run", "--variant", "")) == set(RECIPES)
+    assert set(offered(environ, "run", "--recipe", "")) == set(RECIPES)
     (tmp_path / "mine.yaml").touch()
     assert offered(environ, "run", "--config", "") == [*presets(), "mine.yaml"]

@@ -12,8 +12,8 @@ from lpfloop.configs.load import (
 from lpfloop.configs.schema import ConfigError, RunConfig, SamplingConfig
 
 
-def load(*overrides, config=None, variant=None, env=None) -> RunConfig:
-    return load_config(config, variant, overrides, env or {})
+def load(*overrides, config=None, recipe=None, env=None) -> RunConfig:
+    return load_config(config, recipe, overrides, env or {})
 
 
 def refusal(*overrides, **options) -> str:
@@ -66,14 +66,14 @@ def test_file_keeps_recipe(file) -> None:
     mine = file("extends: tiny\nrecipe: {name: reward-only, n: 7}\n")
     assert load(config=mine).recipe.name == "reward-only"
     assert load(config=mine).recipe.n == 7
-    assert load(config=mine, variant="rlrf").recipe.name == "rlrf"
+    assert load(config=mine, recipe="rlrf").recipe.name == "rlrf"
 
 
 def test_refusals(subtests):
     kind = {"LPFLOOP_POLICY__ENGINE__KIND": "vlm"}
     for overrides, options, said in [
         ([], {"config": "tny"}, "did you mean 'tiny'?"),
-        ([], {"variant": "rlfr"}, "did you mean 'rlrf'?"),
+        ([], {"recipe": "rlfr"}, "did you mean 'rlrf'?"),
         ([], {"config": "none.yaml"}, "none.yaml: cannot be read"),
         (["seed=[1"], {}, "--set seed: line 1"),
         (["seed=-1"], {}, "seed: must be greater"),
@@ -118,7 +118,7 @@ def test_key_never_shown() -> None:
 
 
 def test_stored_gives_back() -> None:
-    config = load("recipe.n=3", config="paper", variant="reward-only")
+    config = load("recipe.n=3", config="paper", recipe="reward-only")
     assert stored_config(resolve_config(config), [], {"LPFLOOP_SEED": "9"}) == config
     raised = stored_config(resolve_config(config), ["iterations=7"], {"LPFLOOP_API_KEY": "k"})
     assert raised.iterations == 7

@@ -34,13 +34,13 @@ def gpus(count: int, gib: int) -> Devices:
     return Devices(cards=(gib * GIB,) * count, ram=512 * GIB)
 
 
-def config(*settings: str, variant: str = "rlrf", model: str = "7b") -> RunConfig:
+def config(*settings: str, recipe: str = "rlrf", model: str = "7b") -> RunConfig:
     named = (
         f"policy.model={model}",
         "policy.engine.max_model_len=2048",
         "critic.model=http://j/v1",
     )
-    return load_config("own", variant, (*named, VLLM[0], *settings), {})
+    return load_config("own", recipe, (*named, VLLM[0], *settings), {})
 
 
 def arithmetic(settings: RunConfig, have: Devices) -> tuple[StageMemory, ...]:
@@ -78,7 +78,7 @@ def test_critic_and_trainer_share_gpu() -> None:
     near = (*small, "critic.model=7b", VLLM[1])
 
     def training(*settings: str, count: int = 1) -> StageMemory:
-        found = arithmetic(config(*settings, variant="grpo"), gpus(count, 80))
+        found = arithmetic(config(*settings, recipe="grpo"), gpus(count, 80))
         return stage(found, "train by grpo")
 
     assert training(*small).verdict == "fits"
@@ -117,7 +117,7 @@ def test_recomputation_is_decided_by_memory() -> None:
 
 def test_margin() -> None:
     # 8B weights with 135 of 140 GiB computed ran out of memory on an H200.
-    whole = config("training.sft.micro_batch_size=2", variant="sft", model="8b")
+    whole = config("training.sft.micro_batch_size=2", recipe="sft", model="8b")
     found = stage(arithmetic(whole, gpus(1, 140)), "train by sft")
     assert found.verdict == "may not fit"
     assert found.most_bytes / GIB == pytest.approx(136, abs=2)

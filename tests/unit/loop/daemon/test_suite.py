@@ -1,4 +1,4 @@
-"""Several variants, one after another: one's failure does not stop the others."""
+"""Several recipes, one after another: one's failure does not stop the others."""
 
 from lpfloop.loop.daemon.suite import Suite, run_suite
 from lpfloop.loop.run.outcomes import AlarmStopError, Regressed
@@ -6,7 +6,7 @@ from lpfloop.loop.run.outcomes import AlarmStopError, Regressed
 SAME = {"config": "tiny", "overrides": (), "env": {}}
 
 
-def test_stopped_variant_lets_others_run(tmp_path):
+def test_stopped_recipe_lets_others_run(tmp_path):
     turned, told = list[str](), list[str]()
     ends = {"rlrf": AlarmStopError("it pleases its judge"), "reward-only": Regressed("it is worse")}
 

@@ -10,10 +10,10 @@ from lpfloop.loop.run.observed import Observed
 
 def test_rollouts_need_the_whole_distribution(subtests):
     for name, value in (("top_p", 0.9), ("repetition_penalty", 1.1)):
-        for variant in ("ppo", "quark"):
+        for recipe in ("ppo", "quark"):
             with subtests.test(name=name):
-                narrow = load_config("tiny", variant, (f"policy.sampling.{name}={value}",), {})
+                narrow = load_config("tiny", recipe, (f"policy.sampling.{name}={value}",), {})
                 with pytest.raises(
-                    ConfigError, match=rf"^policy\.sampling\.{name} is {value}: {variant} learns"
+                    ConfigError, match=rf"^policy\.sampling\.{name} is {value}: {recipe} learns"
                 ):
-                    require_sampling(narrow, Observed(trainings=(variant,)))
+                    require_sampling(narrow, Observed(trainings=(recipe,)))

@@ -13,12 +13,12 @@ from .own_function import OwnFunction, names_function, own_function
 from .recipes import Recipe
 from .section import EFFECT, ConfigError, Section
 
-DEFAULT_VARIANT = "rlrf"
+DEFAULT_RECIPE = "rlrf"
 ITERATION_AND_CONFIG = 2
 
 
 @cache
-def variants() -> Mapping[str, type[Recipe]]:
+def recipe_classes() -> Mapping[str, type[Recipe]]:
     """Return the settings' classes of the shipped recipes, by name."""
     members = {**vars(recipes), **vars(grouped_recipes)}
     classes = cast("list[object]", list(members.values()))
@@ -33,11 +33,11 @@ def recipe_class(name: str) -> type[Recipe]:
     Raises:
         ConfigError: if the recipe does not exist, or the user's cannot be used.
     """
-    if name in variants():
-        return variants()[name]
+    if name in recipe_classes():
+        return recipe_classes()[name]
     if names_function(name):
         return settings_class(own_recipe(name))
-    raise ConfigError(unknown_variant(name))
+    raise ConfigError(unknown_recipe(name))
 
 
 def own_recipe(place: str) -> OwnFunction:
@@ -80,7 +80,7 @@ def chosen_recipe(value: object) -> object:
     if not isinstance(value, dict):
         return value
     values = cast("dict[str, object]", value)
-    name = values.get("name", DEFAULT_VARIANT)
+    name = values.get("name", DEFAULT_RECIPE)
     try:
         kind = recipe_class(str(name))
     except ConfigError as error:
@@ -93,11 +93,11 @@ def short_name(name: str) -> str:
     return name.rpartition(":")[2].lower() if names_function(name) else name
 
 
-def unknown_variant(name: str) -> str:
+def unknown_recipe(name: str) -> str:
     """Return the message for an unknown recipe."""
-    names = list_names(alike(name, variants()), "`lpfloop config variants` lists them")
+    names = list_names(alike(name, recipe_classes()), "`lpfloop config recipes` lists them")
     return (
-        f"there is no variant {name!r}; {did_you_mean(name, variants())}variants: "
+        f"there is no recipe {name!r}; {did_you_mean(name, recipe_classes())}recipes: "
         f"{names}, or a function "
         "of your own as ./FILE.py:NAME"
     )

@@ -3,25 +3,25 @@ from contextlib import closing
 import pytest
 from typer.testing import CliRunner
 
-from lpfloop.configs.load import load_config, presets, variants
+from lpfloop.configs.load import load_config, presets, recipe_classes
 from lpfloop.configs.schema import ConfigError
 from lpfloop.loop.cli.app import app
 from lpfloop.loop.lake.query.runs import open_run
 
 ASKING = ("ultrafeedback", "ultracm", "chatglm")
-"""Prefixes of variants that need judges, which the world smol lacks."""
+"""Prefixes of recipes that need judges, which the world smol lacks."""
 
 
-def test_presets_load_every_variant(subtests):
-    for variant in variants():
+def test_presets_load_every_recipe(subtests):
+    for recipe in recipe_classes():
         for world in presets():
-            if world != "smol" or not variant.startswith(ASKING):
-                with subtests.test(case=variant):
-                    assert load_config(world, variant, (), {}).recipe.name == variant
+            if world != "smol" or not recipe.startswith(ASKING):
+                with subtests.test(case=recipe):
+                    assert load_config(world, recipe, (), {}).recipe.name == recipe
 
 
-def test_a_variant_that_a_world_lacks():
-    with pytest.raises(ConfigError, match="--config own --variant chatglm-dpo"):
+def test_a_recipe_that_a_world_lacks():
+    with pytest.raises(ConfigError, match="--config own --recipe chatglm-dpo"):
         load_config("smol", "chatglm-dpo", (), {})
 
 
@@ -29,7 +29,7 @@ def test_smol_is_annotated_by_its_verifier(tmp_path):
     scripted = ("model=tiny", "engine.kind=scripted", "engine.script=scripts:policy")
     small = ("per_iteration=40", "max_test=4", "max_dev=4")
     settings = [f"policy.{s}" for s in scripted] + [f"prompts.{s}" for s in small]
-    words = ["run", "--config", "smol", "--variant", "dpo", "--run", "a", "--lake", str(tmp_path)]
+    words = ["run", "--config", "smol", "--recipe", "dpo", "--run", "a", "--lake", str(tmp_path)]
     for setting in (*settings, "training.min_pairs=1000000", "assessment.kl=false"):
         words += ["--set", setting]
     done = CliRunner().invoke(app, words)

@@ -303,7 +303,7 @@ class FileOfPrompts:
     @classmethod
     def read(cls, config: PromptsConfig, path: Path, notes: RowNotes) -> "FileOfPrompts":
         """Read a file of a run, and add its notes to `notes`."""
-        own = notes_of(config)
+        path, own = path.expanduser(), notes_of(config)
         placed = _read_placed(path, task=config.task, shape=shape_of(config), notes=own)
         own.require_few(BAD_SHARE, "prompts.skip_bad")
         notes.add(own)

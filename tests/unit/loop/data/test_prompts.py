@@ -147,6 +147,13 @@ def test_held_out_file(file) -> None:
         load_prompts(PromptsConfig(source="tiny", dev="own.jsonl"), seed=0)
 
 
+def test_source_in_the_home_folder(file, tmp_path, environ) -> None:
+    environ["HOME"] = str(tmp_path)
+    file({"prompt": "x"}, name="p.jsonl")
+    (prompt,) = load_prompts(PromptsConfig(source="~/p.jsonl", held_out_share=0.0), seed=0)
+    assert prompt.messages[0].content == "x"
+
+
 def test_tiny_world() -> None:
     prompts = tiny_prompts()
     assert prompts == load_prompts(PromptsConfig(source="tiny"), seed=5)

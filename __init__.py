@@ -33,7 +33,6 @@ if TYPE_CHECKING:
 
 __all__ = [
     "__version__",
-    "adopt",
     "evaluate",
     "import_files",
     "judge_check",
@@ -43,6 +42,7 @@ __all__ = [
     "reparse",
     "resume",
     "run",
+    "take_over",
     "train",
 ]
 
@@ -165,7 +165,7 @@ def resume(
     return resume(run, lake, limits, retry_unscored=retry_unscored, display=display)
 
 
-def adopt(lake: "Place", run: str | None = None, *, force: bool = False) -> "ReadOnlyRun":
+def take_over(lake: "Place", run: str | None = None, *, force: bool = False) -> "ReadOnlyRun":
     """Take over a run in a bucket whose machine is lost, and return it.
 
     It starts from the latest journal in the bucket. Without a name, it takes the only run there
@@ -174,12 +174,12 @@ def adopt(lake: "Place", run: str | None = None, *, force: bool = False) -> "Rea
 
     Raises:
         ValueError: if the bucket has no such run, or the run is on this machine already.
-        RuntimeError: if another machine adopted it at the same moment.
+        RuntimeError: if another machine took it over at the same moment.
         OSError: if the bucket cannot be used.
     """
-    from .loop.library.api_runs import adopt
+    from .loop.library.api_runs import take_over
 
-    return adopt(lake, run, force=force)
+    return take_over(lake, run, force=force)
 
 
 def rebuild_pairs(

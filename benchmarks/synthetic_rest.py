@@ -112,7 +112,7 @@ def _pairs(store: Any, run: Any, units: int, top_k: int) -> None:
     made = iter(derive(run, Pair, how))
     for number in range(units):
         block = next(made, None)
-        rows = {} if block is None else {Pair: block.rows, PairingOutcome: block.yields}
+        rows = {} if block is None else {Pair: block.rows, PairingOutcome: block.outcomes}
         tables = {kind: as_arrow(frame) for kind, frame in rows.items()}
         _commit(store, (1, "pair", number), tables or {Pair: [], PairingOutcome: []})
     store.flush()

@@ -113,9 +113,7 @@ class PromptsConfig(Section):
     dev: str | None = semantic(
         None, "file or folder of dev prompts, which decide inside the loop; default: split off"
     )
-    skip_bad: bool = semantic(
-        default=False, description="skip unreadable rows, with a receipt of each"
-    )
+    skip_bad: bool = semantic(default=False, description="skip unreadable rows, and count them")
     held_out_share: float = semantic(
         0.1, "share split off `source` if its rows name no split", ge=0, le=0.5
     )

@@ -60,7 +60,7 @@ def collect(journal: Journal, found: Sequence[Garbage]) -> list[Garbage]:
     The loss of a checkpoint's weights is recorded before they are removed.
 
     Raises:
-        AdoptedError: if another machine has taken the run over; the remaining garbage stays then.
+        TakenOverError: if another machine has taken the run over; the remaining garbage stays then.
         OutOfReachError: if the bucket does not answer.
     """
     objects = objects_of(journal.folder)

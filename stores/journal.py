@@ -35,7 +35,7 @@ from .journal_snapshots import Snapshots
 from .keys import Json, canonical_json
 from .lock import FencedError, acquire, admit_readers, release
 from .objects import require_unused
-from .run_lease import SignsOfLife, take_headship
+from .run_lease import SignsOfLife, take_lease
 from .schemas import SCHEMA_VERSION
 from .sealing import EncodedRows
 
@@ -93,16 +93,16 @@ class Journal(Reader):
     """The one writer of a run's journal; its methods may be called from several threads.
 
     `revision` counts the commits, and `backed_up` is its value when the journal was opened or
-    last backed up. `headship` is the epoch that this process holds, if the run is in a bucket; a
+    last backed up. `lease` is the epoch that this process holds, if the run is in a bucket; a
     thread gives its sign of life.
     `overtaken` is the error that reported another process as the run's holder, or None.
-    `on_adopted` is called, in a thread of the store, when another machine has adopted the run.
+    `on_taken_over` is called, in a thread of the store, when another machine has the run.
     """
 
     def __init__(self, folder: Path) -> None:
         self.revision = self.backed_up = 0
         self.overtaken: FencedError | None = None
-        self.on_adopted: Callable[[], None] = lambda: None
+        self.on_taken_over: Callable[[], None] = lambda: None
         self._signs: SignsOfLife | None = None
         self._lock = acquire(folder)
         try:
@@ -119,9 +119,9 @@ class Journal(Reader):
             self._db.execute(f"PRAGMA wal_autocheckpoint = {LOG_PAGES}")
             self._db.execute(f"PRAGMA cache_size = -{CACHE_KIB}")
             require_sound(self._db, self.folder, quick=True)
-            self.headship = take_headship(self.folder)
-            self._snapshots = self.headship and Snapshots(self.folder, self.headship)
-            self._signs = self.headship and SignsOfLife(self.headship, self._was_adopted)
+            self.lease = take_lease(self.folder)
+            self._snapshots = self.lease and Snapshots(self.folder, self.lease)
+            self._signs = self.lease and SignsOfLife(self.lease, self._was_taken_over)
             for left in self.folder.glob(f"{TEMPORARY}*"):
                 left.unlink()
             sweep(self.folder / BACKUPS)
@@ -158,7 +158,7 @@ class Journal(Reader):
             release(lock)
         held = cls(folder)
         try:
-            held.take_snapshot()  # From now on the run can be adopted.
+            held.take_snapshot()  # From now on the run can be taken over.
         except BaseException:
             held.close()
             raise
@@ -166,7 +166,7 @@ class Journal(Reader):
 
     def close(self) -> None:
         """Close the connection and release the run's lock; the bucket gets a last snapshot."""
-        self._end_headship()
+        self._end_lease()
         with self._mutex:
             # Errors here are left to the next writer.
             with suppress(apsw.Error, DamagedJournalError, FencedError):
@@ -188,7 +188,7 @@ class Journal(Reader):
         """Store the journal's present state in the run's bucket; nothing for a run in a folder.
 
         Raises:
-            AdoptedError: if another machine has taken the run over; nothing can be committed then.
+            TakenOverError: if another machine has taken the run over; nothing is committed then.
             OutOfReachError: if the bucket does not answer.
         """
         if self._snapshots is not None:
@@ -199,7 +199,7 @@ class Journal(Reader):
         """Check at the run's bucket that this process is still the head, if the bucket answers.
 
         Raises:
-            AdoptedError: if another machine has taken the run over; nothing can be committed then.
+            TakenOverError: if another machine has taken the run over; nothing is committed then.
         """
         with suppress(OutOfReachError):
             self.require_head()
@@ -208,12 +208,12 @@ class Journal(Reader):
         """Require that this process is still the run's head; before any removal.
 
         Raises:
-            AdoptedError: if another machine has taken the run over; nothing can be committed then.
+            TakenOverError: if another machine has taken the run over; nothing is committed then.
             OutOfReachError: if the bucket does not answer: another machine may hold the run by now.
         """
-        if self.headship is not None:
+        if self.lease is not None:
             with self._fencing():
-                self.headship.check()
+                self.lease.check()
 
     @contextmanager
     def _fencing(self) -> Generator[None]:
@@ -223,19 +223,19 @@ class Journal(Reader):
             self.overtaken = error
             raise
 
-    def _was_adopted(self, error: FencedError) -> None:
+    def _was_taken_over(self, error: FencedError) -> None:
         self.overtaken = error
-        self.on_adopted()
+        self.on_taken_over()
 
-    def _end_headship(self) -> None:
+    def _end_lease(self) -> None:
         """Store the last commits in the bucket, then give the final sign of life."""
-        if self._snapshots is None or self._signs is None or self.headship is None:
+        if self._snapshots is None or self._signs is None or self.lease is None:
             return
         try:
             if self.overtaken is None:
                 self._snapshots.take(self.revision, ending=True)
                 self._signs.close()
-                self.headship.give_sign(ended=True)
+                self.lease.give_sign(ended=True)
         except FencedError:
             return  # An overtaken process must not write.
         except OSError as error:  # The bucket is away, or the disk is too full for the draft.

@@ -87,9 +87,9 @@ class LastSnapshot:
 class Snapshots:
     """Takes the snapshots of a held journal, under its head's epoch; one at a time."""
 
-    def __init__(self, folder: Path, headship: RunLease) -> None:
+    def __init__(self, folder: Path, lease: RunLease) -> None:
         self._folder = folder
-        self._headship = headship
+        self._lease = lease
         self._turn = threading.Lock()
         self._revision: int | None = None
         self._last: LastSnapshot | None = None
@@ -101,38 +101,38 @@ class Snapshots:
         """Store the journal's present state in the bucket, unless that is done for this `revision`.
 
         On return this head's epoch is still the newest, so objects that the snapshot does not refer
-        to may be removed: whoever adopts the run from now on finds the snapshot. `ending`: nothing
+        to may be removed: a takeover from now on finds the snapshot. `ending`: nothing
         will be committed after it.
 
         Raises:
-            AdoptedError: if another machine has taken the run over.
+            TakenOverError: if another machine has taken the run over.
             OutOfReachError: if the bucket does not answer.
         """
         with self._turn:
             if self._last is None or self._revision != revision:
-                self._headship.check()
+                self._lease.check()
                 self._last, self._revision = self._upload(), revision
                 self._note(self._last)
-            self._headship.check()
+            self._lease.check()
             if ending:
                 self._note(replace(self._last, whole=True))
 
     def _upload(self) -> LastSnapshot:
         began, at = time.monotonic(), time.time()
-        bucket = self._headship.bucket
+        bucket = self._lease.bucket
         reach("snapshot.before")
         with _temporary(self._folder) as draft:
             with journal_copy(self._folder) as copy:
                 _compress(copy, draft)
             snapshot = Snapshot(
-                epoch=self._headship.head.epoch,
+                epoch=self._lease.head.epoch,
                 number=1 if self._last is None else self._last.number + 1,
                 sha256=file_sha256(draft),
                 size=draft.stat().st_size,
             )
             bucket.put_file(snapshot.name, draft)
         reach("snapshot.after")
-        self._headship.remove([old.name for old in snapshots(bucket)[KEPT:]])
+        self._lease.remove([old.name for old in snapshots(bucket)[KEPT:]])
         return LastSnapshot(
             epoch=snapshot.epoch,
             number=snapshot.number,
@@ -159,14 +159,14 @@ class SnapshotKeeper:
         self._away = False
         self._failure: Exception | None = None
         self._thread = threading.Thread(target=self._work, name="snapshots", daemon=True)
-        if journal.headship is not None:
+        if journal.lease is not None:
             self._thread.start()
 
     def ask(self) -> None:
         """Request a snapshot.
 
         Raises:
-            AdoptedError: if another machine has taken the run over.
+            TakenOverError: if another machine has taken the run over.
             Exception: the error that ended the thread.
         """
         self._raise_failure()
@@ -176,7 +176,7 @@ class SnapshotKeeper:
         """Check that this process is still the run's head, unless the bucket is away.
 
         Raises:
-            AdoptedError: if another machine has taken the run over.
+            TakenOverError: if another machine has taken the run over.
         """
         self._raise_failure()
         if not self._away:
@@ -186,7 +186,7 @@ class SnapshotKeeper:
         """End the thread after its current snapshot."""
         self._ending = True
         self._wanted.set()
-        if self._journal.headship is not None:
+        if self._journal.lease is not None:
             self._thread.join()
 
     def _raise_failure(self) -> None:
@@ -198,7 +198,7 @@ class SnapshotKeeper:
         try:
             self._keep()
         except FencedError:
-            self._journal.on_adopted()
+            self._journal.on_taken_over()
         except Exception as error:  # noqa: BLE001 -- carried to the thread that asks next
             self._failure = error
 

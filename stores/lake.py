@@ -338,7 +338,7 @@ def lose(journal: Journal, unit: str, path: Path, reason: str) -> OwedAgainError
     """Put a damaged file or folder into quarantine, and make its unit pending again.
 
     Raises:
-        AdoptedError: if another machine has taken the run over: it may be making the unit again.
+        TakenOverError: if another machine has taken the run over: it may be making the unit again.
         OutOfReachError: if the bucket does not answer.
     """
     journal.require_head()

@@ -384,8 +384,8 @@ def require_unused(folder: Path) -> None:
     if url and found:
         raise BucketError(
             f"{url} holds {len(found)} objects of a run {folder.name} whose journal is not at "
-            f"{folder}: `lpfloop adopt {shlex.quote(url)} {folder.name}` continues it here; for a "
-            "new run choose another name or prefix"
+            f"{folder}: `lpfloop takeover {shlex.quote(url)} {folder.name}` continues it here; "
+            "for a new run choose another name or prefix"
         )
 
 

@@ -261,10 +261,10 @@ class PromptReview:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Receipt:
+class FilterCount:
     """How many of a filter's input items had one outcome, with a few of their ids.
 
-    `outcome` is `kept`, `kept: REASON`, or the reason why they were dropped. A filter's receipts
+    `outcome` is `kept`, `kept: REASON`, or the reason why they were dropped. A filter's counts
     sum to its input; a filter that works by chunk leaves one for each outcome and chunk.
     """
 
@@ -544,7 +544,7 @@ class PolicyStanding:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Alarm:
-    """A sign that a run learns to please its judge, and its receipt.
+    """A sign that a run learns to please its judge, and its evidence.
 
     `before` and `after` are the compared numbers, `limit` the limit of their change; `examples` are
     ids of rows that show it. `stops`: whether the run ends there.

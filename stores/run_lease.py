@@ -7,7 +7,7 @@ rewrites its beat, `heads/EPOCH.beat`, each minute, in a thread that does nothin
 sends a large snapshot, or collects garbage for an hour, stays alive.
 
 `heads.json` on the machine lists its own epochs: only the machine with the newest epoch may take
-the next. `lpfloop adopt` takes it on another machine.
+the next. `lpfloop takeover` takes it on another machine.
 """
 
 import json
@@ -41,7 +41,7 @@ FEW = 32
 logger = logging.getLogger("lpfloop.store")
 
 
-class AdoptedError(FencedError):
+class TakenOverError(FencedError):
     """Another machine has taken the run over."""
 
     code = "LPF-217"
@@ -99,13 +99,13 @@ class RunLease:
         """Ask the bucket whether this head's epoch is still the newest.
 
         Raises:
-            AdoptedError: if another machine has taken the run over.
+            TakenOverError: if another machine has taken the run over.
             OutOfReachError: if the bucket does not answer.
         """
         following = f"{HEADS}/{self.head.epoch + 1:08}.json"
         if not self.bucket.exists(following):
             return
-        raise _adopted_error(self.bucket, newest_head(self.bucket), "this head stops")
+        raise _taken_over_error(self.bucket, newest_head(self.bucket), "this head stops")
 
     def remove(self, names: Sequence[str]) -> None:
         """Remove objects that were listed before, as long as this head's epoch is the newest.
@@ -114,7 +114,7 @@ class RunLease:
         again before each few, because a later head may need objects of the same names.
 
         Raises:
-            AdoptedError: if another machine has taken the run over.
+            TakenOverError: if another machine has taken the run over.
             OutOfReachError: if the bucket does not answer.
         """
         for first in range(0, len(names), FEW):
@@ -130,15 +130,15 @@ class RunLease:
 class SignsOfLife:
     """The thread of one head, from now until `close`.
 
-    `on_adopted` is called, in the thread, when another machine has taken the run over; the signs
+    `on_taken_over` is called, in the thread, when another machine has taken the run over; the signs
     end then. While the bucket is away, the thread tries again and again.
     """
 
     def __init__(
-        self, headship: RunLease, on_adopted: Callable[[FencedError], None] = lambda _: None
+        self, lease: RunLease, on_taken_over: Callable[[FencedError], None] = lambda _: None
     ) -> None:
-        self._headship = headship
-        self._on_adopted = on_adopted
+        self._lease = lease
+        self._on_taken_over = on_taken_over
         self._away = False
         self._ending = threading.Event()
         self._thread = threading.Thread(target=self._work, name="signs of life", daemon=True)
@@ -155,13 +155,13 @@ class SignsOfLife:
             while not self._ending.wait(wait_s):
                 wait_s = BEAT_S if self._give_sign() else RETRY_S
         except FencedError as error:
-            self._on_adopted(error)
+            self._on_taken_over(error)
 
     def _give_sign(self) -> bool:
         """Give a sign; if the bucket is away, log it once and return False."""
         try:
-            self._headship.check()
-            self._headship.give_sign()
+            self._lease.check()
+            self._lease.give_sign()
         except OSError as error:
             if not self._away:
                 logger.warning("no sign of life in the bucket for now, tried again: %s", error)
@@ -176,11 +176,11 @@ def run_bucket(url: str, folder: Path) -> Bucket:
     return Bucket(f"{url}/runs/{folder.name}")
 
 
-def take_headship(folder: Path) -> RunLease | None:
+def take_lease(folder: Path) -> RunLease | None:
     """Take the next epoch of the run at `folder` if this machine has the newest; None for a folder.
 
     Raises:
-        AdoptedError: if another machine has the newest, or took the next at the same moment.
+        TakenOverError: if another machine has the newest, or took the next at the same moment.
         BucketError: if the bucket cannot be used, or ignores conditional writes.
     """
     url = bucket_of(folder.parent.parent)
@@ -189,7 +189,7 @@ def take_headship(folder: Path) -> RunLease | None:
     bucket = run_bucket(url, folder)
     newest = newest_head(bucket)
     if newest is not None and not is_own(folder, newest):
-        raise _adopted_error(bucket, newest, "this machine no longer owns it")
+        raise _taken_over_error(bucket, newest, "this machine no longer owns it")
     return take_epoch(folder, bucket, newest)
 
 
@@ -197,7 +197,7 @@ def take_epoch(folder: Path, bucket: Bucket, newest: Head | None) -> RunLease:
     """Take the epoch that follows the newest.
 
     Raises:
-        AdoptedError: if another machine took it first.
+        TakenOverError: if another machine took it first.
         BucketError: if the store ignores conditional writes.
     """
     head = Head.here(1 if newest is None else newest.epoch + 1)
@@ -209,7 +209,7 @@ def take_epoch(folder: Path, bucket: Bucket, newest: Head | None) -> RunLease:
     if not bucket.create(head.name, head.as_bytes()):
         found = newest_head(bucket)
         if found is None or found.token != head.token:
-            raise _adopted_error(bucket, found, "this machine came second")
+            raise _taken_over_error(bucket, found, "this machine came second")
     elif bucket.create(head.name, b"{}"):
         bucket.put(head.name, head.as_bytes())
         raise BucketError(
@@ -217,9 +217,9 @@ def take_epoch(folder: Path, bucket: Bucket, newest: Head | None) -> RunLease:
             "work on one run: use a store that keeps to them"
         )
     reach("head.take.after")
-    headship = RunLease(bucket=bucket, head=head)
-    headship.give_sign()
-    return headship
+    lease = RunLease(bucket=bucket, head=head)
+    lease.give_sign()
+    return lease
 
 
 def newest_head(bucket: Bucket) -> Head | None:
@@ -245,7 +245,7 @@ def sign_of_life_s(bucket: Bucket, head: Head) -> float | None:
     return bucket.time() - found[head.beat][1]
 
 
-def _adopted_error(bucket: Bucket, head: Head | None, what: str) -> AdoptedError:
+def _taken_over_error(bucket: Bucket, head: Head | None, what: str) -> TakenOverError:
     run = bucket.url.rpartition("/")[2]
     who = "another machine" if head is None else head.describe()
-    return AdoptedError(f"run {run} was adopted by {who}; {what}")
+    return TakenOverError(f"run {run} was taken over by {who}; {what}")

@@ -33,6 +33,7 @@ from .records import (
     Critique,
     Demonstration,
     Evaluation,
+    FilterCount,
     Grade,
     Pair,
     PairingOutcome,
@@ -42,7 +43,6 @@ from .records import (
     Prompt,
     PromptReview,
     Rating,
-    Receipt,
     Reward,
     RewardModel,
     Rollout,
@@ -71,7 +71,7 @@ Row = (
     | Score
     | Grade
     | PromptReview
-    | Receipt
+    | FilterCount
     | PolicyVerdict
     | PolicyStanding
     | Alarm
@@ -103,7 +103,7 @@ TABLES: Mapping[type[Row], str] = {
     Pair: "pairs",
     Demonstration: "demonstrations",
     UnpairedAnswer: "unpaired_answers",
-    PairingOutcome: "yields",
+    PairingOutcome: "pairing_outcomes",
     Checkpoint: "checkpoints",
     RewardModel: "reward_models",
     Rollout: "rollouts",
@@ -117,7 +117,7 @@ TABLES: Mapping[type[Row], str] = {
     PolicyVerdict: "verdicts",
     PolicyStanding: "standings",
     Alarm: "alarms",
-    Receipt: "receipts",
+    FilterCount: "filter_counts",
 }
 ROW_TYPES: Mapping[str, type[Row]] = {name: row_type for row_type, name in TABLES.items()}
 

@@ -1,8 +1,8 @@
-"""Adopting a run of a bucket on another machine, from the newest whole snapshot of its journal.
+"""Taking over a run of a bucket on another machine, from the newest whole snapshot of its journal.
 
 All checks come before the next epoch is taken. From then on the previous head can neither take a
 snapshot nor remove an object without noticing, so the snapshots listed afterwards are the last
-ones. The journal's file is written last: without it the run does not exist here, and adopting
+ones. The journal's file is written last: without it the run does not exist here, and taking over
 starts over.
 """
 
@@ -33,19 +33,19 @@ from .run_lease import (
     take_epoch,
 )
 
-ADOPTED = "adopted"
-"""The kind of the event that records an adoption."""
+TAKEN_OVER = "taken over"
+"""The kind of the event that records a takeover."""
 
 
-class AdoptionError(ValueError):
-    """A run that cannot be adopted here or now."""
+class TakeoverError(ValueError):
+    """A run that cannot be taken over here or now."""
 
     code = "LPF-218"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class AdoptedRun:
-    """A run that this machine has adopted, and the snapshot it was adopted from.
+class TakenOverRun:
+    """A run that this machine has taken over, and the snapshot it was taken over from.
 
     `before` was its head; `passed_over` are newer snapshots that were damaged; `missing` are
     files that the journal refers to and the bucket lacks: their units are pending again.
@@ -58,22 +58,22 @@ class AdoptedRun:
     missing: Sequence[Damage]
 
 
-def adopt(lake: Path, name: str | None, *, force: bool = False) -> AdoptedRun:
-    """Adopt a run of a bucket on this machine; the default is the only run that is not here.
+def take_over(lake: Path, name: str | None, *, force: bool = False) -> TakenOverRun:
+    """Take over a run of a bucket on this machine; the default is the only run that is not here.
 
     `force`: although its head gave a sign of life a short while ago.
 
     Raises:
-        AdoptionError: if no run can be adopted, the run is here already, or its head may live.
-        AdoptedError: if another machine adopted it at the same moment.
+        TakeoverError: if no run can be taken over, the run is here already, or its head may live.
+        TakenOverError: if another machine took it over at the same moment.
         BucketError: if the bucket cannot be used.
     """
     url = bucket_of(lake)
     if url is None:
-        raise AdoptionError(f"{lake} is a folder: only runs in a bucket (s3://...) can be adopted")
+        raise TakeoverError(f"{lake} is a folder: `takeover` is for runs in a bucket (s3://...)")
     folder = run_folder(lake, name or _only_one(lake, url))
     bucket = run_bucket(url, folder)
-    before = _adoptable(folder, bucket, force=force)
+    before = _head_to_take(folder, bucket, force=force)
     lock = acquire(make_folder(folder))
     try:
         for left in folder.glob(f"{TEMPORARY}*"):
@@ -82,12 +82,12 @@ def adopt(lake: Path, name: str | None, *, force: bool = False) -> AdoptedRun:
         there = snapshots(bucket)
         snapshot, passed_over = _newest_whole(bucket, there, draft)
         _set_aside_logs(folder)
-        headship = take_epoch(folder, bucket, before)
-        with closing(SignsOfLife(headship)):
-            reach("adopt.taken")
+        lease = take_epoch(folder, bucket, before)
+        with closing(SignsOfLife(lease)):
+            reach("takeover.taken")
             if there != (now := snapshots(bucket)):
                 snapshot, passed_over = _newest_whole(bucket, now, draft)
-            reach("adopt.fetched")
+            reach("takeover.fetched")
             publish_file(draft, folder / JOURNAL)
     finally:
         release(lock)
@@ -97,11 +97,11 @@ def adopt(lake: Path, name: str | None, *, force: bool = False) -> AdoptedRun:
             lose(store.journal, damage.unit, damage.path, damage.reason)
         taken = {"epoch": snapshot.epoch, "number": snapshot.number}
         told = {"from": before.describe(), **taken, "missing": len(missing)}
-        store.journal.record(ADOPTED, told)
+        store.journal.record(TAKEN_OVER, told)
     objects = objects_of(folder)
     for path in objects.files(folder / OWN):
         objects.local_file(path)
-    return AdoptedRun(
+    return TakenOverRun(
         folder=folder,
         before=before,
         snapshot=snapshot,
@@ -117,31 +117,31 @@ def _only_one(lake: Path, url: str) -> str:
     if len(found) != 1:
         what = f"{len(found)} runs that are not here" if found else "no run that is not here"
         names = f": say which, {', '.join(found)}" if found else ""
-        raise AdoptionError(f"{url} holds {what}{names}")
+        raise TakeoverError(f"{url} holds {what}{names}")
     return found[0]
 
 
-def _adoptable(folder: Path, bucket: Bucket, *, force: bool) -> Head:
-    """Return the head of a run that may be adopted now; nothing is written before."""
+def _head_to_take(folder: Path, bucket: Bucket, *, force: bool) -> Head:
+    """Return the head of a run that may be taken over now; nothing is written before."""
     name, newest = folder.name, newest_head(bucket)
     if (folder / JOURNAL).exists():
         if newest is None or is_own(folder, newest):
             own = run_argument(folder)
-            raise AdoptionError(f"run {name} is on this machine: `lpfloop resume {own}` continues")
-        raise AdoptionError(
-            f"run {name} is on this machine as it was before {newest.describe()} adopted it: move "
-            f"{folder} away first"
+            raise TakeoverError(f"run {name} is on this machine: `lpfloop resume {own}` continues")
+        raise TakeoverError(
+            f"run {name} is on this machine as it was before {newest.describe()} took it over: "
+            f"move {folder} away first"
         )
     if newest is None:
-        raise AdoptionError(f"{bucket.url} holds no run that could be adopted")
+        raise TakeoverError(f"{bucket.url} holds no run that could be taken over")
     if not snapshots(bucket):
-        raise AdoptionError(
+        raise TakeoverError(
             f"{bucket.url} holds no snapshot of the journal, so its committed objects are unknown: "
             f"{newest.describe()} took none"
         )
     age = None if is_own(folder, newest) else sign_of_life_s(bucket, newest)
     if age is not None and age < ALIVE_S and not force:
-        raise AdoptionError(
+        raise TakeoverError(
             f"run {name} may be worked on: its head, {newest.describe()}, gave a sign of life "
             f"{age:.0f} s ago; end it there, wait until {ALIVE_S / 60:.0f} minutes are over, or "
             "take the run from it by --force"
@@ -153,12 +153,12 @@ def _newest_whole(bucket: Bucket, there: Sequence[Snapshot], path: Path) -> tupl
     """Write the journal of the newest undamaged snapshot to `path`; return how many are newer.
 
     Raises:
-        AdoptionError: if all snapshots are damaged.
+        TakeoverError: if all snapshots are damaged.
     """
     for passed_over, snapshot in enumerate(there):
         if fetch(bucket, snapshot, path):
             return snapshot, passed_over
-    raise AdoptionError(f"{bucket.url} holds {len(there)} snapshots of the journal, all damaged")
+    raise TakeoverError(f"{bucket.url} holds {len(there)} snapshots of the journal, all damaged")
 
 
 def _set_aside_logs(folder: Path) -> None:

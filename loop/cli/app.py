@@ -16,7 +16,6 @@ from typer.core import TyperGroup
 from ... import __version__
 from ...configs.secrecy import hide_own_key
 from ..run.terminal import guard_streams
-from .adopt_command import adopt
 from .alarm_commands import alarms
 from .annotation_commands import annotations
 from .common import Exit, exit_codes
@@ -44,6 +43,7 @@ from .run_commands import demo, resume, run
 from .search_commands import search
 from .store_commands import digest, gc, repair, verify
 from .study_commands import study
+from .takeover_command import take_over
 from .trace_commands import diff, show
 from .verdict_commands import verdict
 from .view_commands import view
@@ -96,7 +96,7 @@ PANELS: Mapping[str, Mapping[str, Command | CommandGroup]] = {
         "init": init,
         "prepare": prepare,
         "preview": preview,
-        "adopt": adopt,
+        "takeover": take_over,
         "watch": watch,
         "pause": pause,
         "stop": stop,

@@ -13,7 +13,7 @@ from ...stores.address import run_argument
 from ...stores.records import Alarm
 from ..data.durations import duration
 from ..data.file_row import UnusedFields
-from ..data.receipts import KEPT, keeps
+from ..data.filter_counts import KEPT, keeps
 from ..data.sanitize import one_line, visible
 from ..data.short_id import short_id
 from ..data.text_wrap import tell
@@ -164,7 +164,7 @@ def _snapshot_told(snapshot: Mapping[str, Any]) -> str:
 
 def _made_lines(iteration: Mapping[str, Any]) -> Iterator[str]:
     """Yield lines on an iteration's filters, its near copies and its training on pairs."""
-    yield from (_account(account) for account in iteration["receipts"])
+    yield from (_account(account) for account in iteration["filter_counts"])
     alike = cast("Mapping[str, Mapping[str, Any]]", iteration["duplicates"] or {})
     yield from (f"near copies: {_alike(what, found)}" for what, found in alike.items())
     if iteration["answers"]:

@@ -1,4 +1,4 @@
-"""The command `adopt`: it makes a run of a bucket this machine's own."""
+"""The command `takeover`: it makes a run of a bucket this machine's own."""
 
 from pathlib import Path
 from typing import Annotated
@@ -9,7 +9,7 @@ from ...stores.address import in_lake
 from .common import lake_of
 
 
-def adopt(
+def take_over(
     lake: Annotated[
         Path,
         typer.Argument(parser=lake_of, metavar="PLACE", help="The lake: s3://BUCKET/PREFIX."),
@@ -27,10 +27,10 @@ def adopt(
 
     From the last journal in the bucket. The previous machine stops writing to it.
     """
-    from ..daemon.resuming import adoption
+    from ..daemon.resuming import takeover
     from ..run.terminal import say
 
-    run, told = adoption(lake, name, force=force)
+    run, told = takeover(lake, name, force=force)
     for line in told:
         say(line)
     say(f"`lpfloop resume {run}{in_lake(lake)}` continues it")

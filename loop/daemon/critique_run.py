@@ -117,7 +117,7 @@ def _commit_answers(run: Run, answers: AnswersFile) -> Planned:
         reads=lambda: [(answers.sha256, str(n)) for n in range(-(-answers.rows // size))],
     )
 
-    def pay(stage: Stage) -> None:
+    def run_units(stage: Stage) -> None:
         pending = {unit.chunk: unit for unit in stage.pending}
         for chunk, unit in enumerate(answers.units(size)):
             if chunk in pending:
@@ -128,7 +128,7 @@ def _commit_answers(run: Run, answers: AnswersFile) -> Planned:
                 }
                 stage.commit(pending[chunk], tables, UnitStats(rows=len(unit)))
 
-    return run.run_stage(0, IMPORT, work, pay)
+    return run.run_stage(0, IMPORT, work, run_units)
 
 
 def _critique(run: Run, answers: Planned) -> None:

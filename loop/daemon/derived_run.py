@@ -133,20 +133,20 @@ def begin(run: Run, given: Given) -> Checkpoint:
     work = Work(verb=TAKE_OVER, params=given.params, upstream=(), reads=lambda: [()])
 
     def make(_: Unit) -> RowsByType:
-        return {Checkpoint: run.store.when_there_is_room(partial(_adopt_checkpoints, run, given))}
+        return {Checkpoint: run.store.when_there_is_room(partial(_reuse_checkpoints, run, given))}
 
     planned = run.make(given.iteration - 1, BEGIN, work, make)
     (checkpoint,) = run.store.rows(Checkpoint, planned.key(run.store.journal, 0))
     return checkpoint
 
 
-def _adopt_checkpoints(run: Run, given: Given) -> list[Checkpoint]:
+def _reuse_checkpoints(run: Run, given: Given) -> list[Checkpoint]:
     parent = _parent(run)
     rows = parent.parent.scan("checkpoints").filter(pl.col("at_step").is_null())
     same = rows.sort("iteration").collect().filter(pl.col("checkpoint_id") == given.policy).tail(1)
     # After a policy that was not built upon, it is one of an earlier iteration.
     row = same.with_columns(iteration=pl.lit(given.iteration - 1, pl.Int64))
-    parent.adopt_models(run.store, row)
+    parent.reuse_models(run.store, row)
     return frame_rows(Checkpoint, row)
 
 

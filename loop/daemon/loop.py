@@ -26,7 +26,7 @@ from ..run.reporter import Reporter
 from ..run.run import Run
 from ..run.stop import Stopped, StopSignal
 from ..run.unread_replies import UnreadRepliesError
-from ..stages.keep_prompts import keep_receipts
+from ..stages.keep_prompts import keep_filter_counts
 from ..stages.mix import mix_of, require_mix
 from ..stages.people_labels import label_prompts, require_same_prompts
 from ..stages.supervised_set import require_supervised
@@ -93,11 +93,11 @@ def run_loop(
             on_begin(run, prompts, rehearsal)
 
         how = whole(run.config)
-        left_out = notes.new_receipts(notes.unused.rows)
+        left_out = notes.new_filter_counts(notes.unused.rows)
 
         def work() -> None:
             nonlocal how
-            keep_receipts(run, left_out)
+            keep_filter_counts(run, left_out)
             how = turn(run, prompts, on_tried=lambda: on_tried(run, prompts), on_turned=on_turned)
             if finished:
                 # Hardly any of its rows was read again, so damage would stay unnoticed.

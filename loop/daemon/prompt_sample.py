@@ -13,8 +13,8 @@ from typing import Any, Literal
 
 from ...configs.schema import PartsConfig, RunConfig
 from ...stores.records import Prompt
+from ..data.filter_counts import KEPT, keeps
 from ..data.prompt_rules import Rules
-from ..data.receipts import KEPT, keeps
 from ..data.splits import DEV, HELD_OUT, PARTS, is_measured_on, laid_out, part_of
 from ..run.completers import completers_of
 from ..run.handles import Prompts, chunk_prompts

@@ -169,7 +169,7 @@ def _every_stage(run: RehearsedRun, config: RunConfig) -> Iterator[RehearsedStag
 def _shorten(config: RunConfig, sample: PromptSample) -> RunConfig:
     """Return the configuration of a rehearsal: its prompts, few steps, no limits.
 
-    Its stages are paid one by one, in one thread.
+    Its stages run one by one, in one thread.
     """
     prompts, training = config.prompts, config.training
     margin = None if prompts.variance.margin is None else 0.0

@@ -135,16 +135,16 @@ class RehearsedRun(Run):
         iteration: int,
         label: str,
         work: Work,
-        pay: Callable[[Stage], None],
+        run_units: Callable[[Stage], None],
         *,
         places: Places = MAIN_THREAD,
         judge: bool = False,
     ) -> Planned:
-        """Plan and pay a stage as any run does, and note it."""
+        """Plan and run a stage as any run does, and note it."""
         notes = RehearsedStage(iteration=iteration, stage=label, judge=judge)
         self.notes.stages.append(notes)
         group = self._group_of(iteration, label, work)
-        planned = super().run_stage(iteration, label, work, pay, places=places, judge=judge)
+        planned = super().run_stage(iteration, label, work, run_units, places=places, judge=judge)
         self._groups[planned.identity] = group
         if notes.job is not None and notes.job.method == label:
             group = self._trained_on(notes.job, group)
@@ -152,7 +152,7 @@ class RehearsedRun(Run):
         chunks = len(self.sample.chunks(group).chunks)
         notes.by_chunk = group.name != SMOKE and notes.units == chunks
         notes.upstream = self.store.journal.upstream(iteration, label)
-        # Some stages were paid before, such as M_0's answers that others are compared with.
+        # Some stages ran before, such as M_0's answers that others are compared with.
         if all(stage.planned != planned for stage in self._done):
             self._done.append(notes)
         return planned

@@ -1,6 +1,6 @@
 """Resuming a run: with its stored configuration and raised limits, or by its daemon.
 
-A run of a bucket is adopted first, if another machine worked on it.
+A run of a bucket is taken over first, if another machine worked on it.
 """
 
 import json
@@ -14,8 +14,8 @@ from pathlib import Path
 from ...configs.load import Override, stored_config
 from ...configs.schema import ConfigError, RunConfig
 from ...stores.address import run_argument
-from ...stores.adoption import AdoptedRun, adopt
 from ...stores.lake import RunReader, run_names
+from ...stores.takeover import TakenOverRun, take_over
 from ..lake.imports import IMPORTED, require_loop
 from ..lake.imports.answers_file import stored_answers
 from ..lake.query.runs import open_run
@@ -143,31 +143,31 @@ def outlook(reader: RunReader, config: RunConfig) -> Iterator[str]:
         yield f"all {config.iterations} iterations were begun; will make what is missing"
 
 
-def adoption(lake: Path, name: str | None, *, force: bool = False) -> tuple[str, Sequence[str]]:
-    """Adopt a run of a bucket; return its name, and lines on its journal and its future.
+def takeover(lake: Path, name: str | None, *, force: bool = False) -> tuple[str, Sequence[str]]:
+    """Take over a run of a bucket; return its name, and lines on its journal and its future.
 
     Raises:
-        AdoptionError, AdoptedError, BucketError: as `stores.adoption.adopt`.
+        TakeoverError, TakenOverError, BucketError: as `stores.takeover.take_over`.
     """
-    adopted = adopt(lake, name, force=force)
-    with closing(RunReader(adopted.folder)) as reader:
-        return adopted.folder.name, (*_found_lines(adopted), *_future(reader))
+    taken_over = take_over(lake, name, force=force)
+    with closing(RunReader(taken_over.folder)) as reader:
+        return taken_over.folder.name, (*_found_lines(taken_over), *_future(reader))
 
 
-def _found_lines(adopted: AdoptedRun) -> Iterator[str]:
+def _found_lines(taken_over: TakenOverRun) -> Iterator[str]:
     """Yield lines on the journal and the objects that were found."""
-    snapshot = adopted.snapshot
+    snapshot = taken_over.snapshot
     when = time.strftime("%Y-%m-%d %H:%M:%S%z", time.localtime(snapshot.changed))
-    before = adopted.before.describe()
-    yield f"run {adopted.folder.name} is this machine's now; before, it was {before}"
+    before = taken_over.before.describe()
+    yield f"run {taken_over.folder.name} is this machine's now; before, it was {before}"
     yield (
         f"its journal is snapshot {snapshot.number} of epoch {snapshot.epoch}, of {when}: what was "
         "committed after it is pending again"
     )
-    if adopted.passed_over:
-        yield f"newer snapshots that are damaged, and were passed over: {adopted.passed_over}"
-    if adopted.missing:
-        units = len({damage.unit for damage in adopted.missing})
+    if taken_over.passed_over:
+        yield f"newer snapshots that are damaged, and were passed over: {taken_over.passed_over}"
+    if taken_over.missing:
+        units = len({damage.unit for damage in taken_over.missing})
         yield f"{units:,} units are pending again, as their objects are not in the bucket"
 
 

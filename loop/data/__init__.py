@@ -1,1 +1,1 @@
-"""Pure functions on rows: prompts, splits, rules, pairs, cycles, receipts."""
+"""Pure functions on rows: prompts, splits, rules, pairs, cycles, filter counts."""

@@ -30,10 +30,10 @@ from ...configs.recipes import Binarisation
 from ...critics.grading.graded_aspects import FINE_GRAINED
 from ...critics.status import Status
 from ...stores.keys import derive_seed
-from ...stores.records import SCORED, Receipt
+from ...stores.records import SCORED, FilterCount
+from .filter_counts import KEPT, filter_counts
 from .judged_candidates import VISIBLE, with_same_text
-from .receipts import KEPT, receipts
-from .training_rows import Made, Origin, Outcome, pair_rows, yield_rows
+from .training_rows import Made, Origin, Outcome, outcome_rows, pair_rows
 
 BINARISATIONS: tuple[Binarisation, ...] = get_args(Binarisation)
 OVERALL: Binarisation = "overall"
@@ -95,11 +95,11 @@ def binarised_pairs(scored: pl.DataFrame, prompts: pl.DataFrame, how: Binarising
         reward="score",
     )
     rows = pair_rows(sides[chosen], sides[rejected], prompts, how)
-    return Made(rows, _yields(ranked, prompts, rows, how))
+    return Made(rows, _outcomes(ranked, prompts, rows, how))
 
 
-def binarisation_receipts(scored: pl.DataFrame, made: Made, how: Binarising) -> list[Receipt]:
-    """Return receipts of the candidates with a score, and of the prompts with a pair."""
+def binarisation_counts(scored: pl.DataFrame, made: Made, how: Binarising) -> list[FilterCount]:
+    """Return filter counts of the candidates with a score, and of the prompts with a pair."""
     fate = (
         pl.when(~pl.col("usable"))
         .then(pl.lit("unusable"))
@@ -109,11 +109,11 @@ def binarisation_receipts(scored: pl.DataFrame, made: Made, how: Binarising) -> 
     )
     candidates = _fates(scored.select(name="candidate_id", fate=fate))
     kept = pl.col("outcome").replace({Outcome.PAIRED.value: KEPT})
-    prompts = _fates(made.yields.select(name="prompt_id", fate=kept))
+    prompts = _fates(made.outcomes.select(name="prompt_id", fate=kept))
     name = f"binarise:{how.rule}"
     return [
-        *receipts(how.iteration, f"{name}:scores", "candidates", candidates),
-        *receipts(how.iteration, name, "prompts", prompts),
+        *filter_counts(how.iteration, f"{name}:scores", "candidates", candidates),
+        *filter_counts(how.iteration, name, "prompts", prompts),
     ]
 
 
@@ -169,7 +169,7 @@ def _against(worse: Sequence[int], prompt_id: str, how: Binarising) -> int:
     return random.Random(seed).choice(worse)
 
 
-def _yields(
+def _outcomes(
     ranked: pl.DataFrame, prompts: pl.DataFrame, rows: pl.DataFrame, how: Binarising
 ) -> pl.DataFrame:
     """Return for each prompt whether it gave a pair, or why not."""
@@ -188,7 +188,7 @@ def _yields(
         found, on="prompt_id", how="left", maintain_order="left"
     )
     last = Outcome.ALL_IDENTICAL
-    return yield_rows(known, rows, how, success=Outcome.PAIRED, reasons=reasons, otherwise=last)
+    return outcome_rows(known, rows, how, success=Outcome.PAIRED, reasons=reasons, otherwise=last)
 
 
 def _fates(told: pl.DataFrame) -> dict[str, list[str]]:

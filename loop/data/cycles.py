@@ -2,7 +2,7 @@
 
 When every two answers to a prompt are compared, verdicts can form a cycle: a over b, b over c, c
 over a. Then the best answer is undefined. Ties and cycles are removed, cycles by dropping the
-fewest comparisons. The comparisons stay in the lake; receipts list the kept and the dropped ones.
+fewest comparisons. The comparisons stay in the lake; filter counts list kept and dropped ones.
 """
 
 from collections import Counter
@@ -14,9 +14,9 @@ import polars as pl
 from ...configs.annotation import AnnotationConfig
 from ...configs.schema import ConfigError, RunConfig
 from ...stores.keys import Json
-from ...stores.records import Receipt
+from ...stores.records import FilterCount
 from ...stores.schemas import Row
-from .receipts import KEPT, receipts
+from .filter_counts import KEPT, filter_counts
 
 DECIDED = ("first", "second")
 """The verdicts of which rows are made."""
@@ -32,15 +32,15 @@ Decision = tuple[str, str]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sifted:
-    """The comparisons of which rows are made, and receipts of all, if filtering is on."""
+    """The comparisons of which rows are made, and filter counts of all, if filtering is on."""
 
     comparisons: pl.DataFrame
-    receipts: Sequence[Receipt]
+    filter_counts: Sequence[FilterCount]
 
     @property
-    def tables(self) -> Mapping[type[Row], Sequence[Receipt]]:
+    def tables(self) -> Mapping[type[Row], Sequence[FilterCount]]:
         """The tables to commit together with the rows."""
-        return {Receipt: self.receipts} if self.receipts else {}
+        return {FilterCount: self.filter_counts} if self.filter_counts else {}
 
 
 def consistency_params(config: AnnotationConfig) -> Mapping[str, Json]:
@@ -68,7 +68,7 @@ def drop_cycles(preferences: pl.DataFrame, config: AnnotationConfig, iteration: 
     It reads the columns of `judged_candidates.READ`.
     """
     if not config.drop_cycles:
-        return Sifted(comparisons=preferences, receipts=())
+        return Sifted(comparisons=preferences, filter_counts=())
     counted = preferences.unique(["first_id", "second_id"], keep="last", maintain_order=True)
     decided = counted.filter(pl.col("preferred").is_in(DECIDED))
     circular = [name for of in decided.partition_by("prompt_id") for name in _circular(of)]
@@ -85,7 +85,7 @@ def drop_cycles(preferences: pl.DataFrame, config: AnnotationConfig, iteration: 
         # Tied and unread comparisons become no row, but explain the outcome of a prompt without
         # rows.
         comparisons=counted.filter(straight),
-        receipts=receipts(iteration, FILTER, "comparisons", fates),
+        filter_counts=filter_counts(iteration, FILTER, "comparisons", fates),
     )
 
 

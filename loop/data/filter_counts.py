@@ -1,4 +1,4 @@
-"""Receipts of filters: how many items each kept and dropped, why, with a few ids of each.
+"""Counts of filters: how many items each kept and dropped, why, with a few ids of each.
 
 A filter that keeps items for several reasons adds the reason: `kept: unjudged`.
 """
@@ -8,11 +8,11 @@ from dataclasses import asdict, dataclass
 from itertools import groupby
 
 from ...stores.keys import Json
-from ...stores.records import Filtered, Prompt, Receipt
+from ...stores.records import FilterCount, Filtered, Prompt
 
 KEPT = "kept"
 EXAMPLES = 5
-"""The most ids in a receipt."""
+"""The most ids in a filter count."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,15 +67,15 @@ def ids_by_fate(prompts: Sequence[Prompt], fates: Sequence[str]) -> dict[str, li
     return found
 
 
-def receipts(
+def filter_counts(
     iteration: int, name: str, items: Filtered, fates: Mapping[str, Sequence[str]]
-) -> list[Receipt]:
-    """Return a receipt for each outcome; `fates` has the ids of its items.
+) -> list[FilterCount]:
+    """Return a filter count for each outcome; `fates` has the ids of its items.
 
     There is always one for `kept`, even with 0 items, so that dropping all is visible.
     """
     return [
-        Receipt(
+        FilterCount(
             iteration=iteration,
             filter=name,
             items=items,
@@ -87,11 +87,11 @@ def receipts(
     ]
 
 
-def accounts(rows: Sequence[Receipt]) -> list[Account]:
-    """Sum up the receipts of each filter, sorted by name; kept outcomes come first."""
+def accounts(rows: Sequence[FilterCount]) -> list[Account]:
+    """Sum up the counts of each filter, sorted by name; kept outcomes come first."""
     found = list[Account]()
     for (name, items), own in groupby(sorted(rows, key=_filter), key=_filter):
-        by_outcome = dict[str, list[Receipt]]()
+        by_outcome = dict[str, list[FilterCount]]()
         for row in own:
             by_outcome.setdefault(row.outcome, []).append(row)
         outcomes = [_outcome(outcome, parts) for outcome, parts in by_outcome.items()]
@@ -100,11 +100,11 @@ def accounts(rows: Sequence[Receipt]) -> list[Account]:
     return found
 
 
-def _filter(row: Receipt) -> tuple[str, Filtered]:
+def _filter(row: FilterCount) -> tuple[str, Filtered]:
     return row.filter, row.items
 
 
-def _outcome(outcome: str, parts: Sequence[Receipt]) -> FilterOutcome:
+def _outcome(outcome: str, parts: Sequence[FilterCount]) -> FilterOutcome:
     examples = [example for part in parts for example in part.examples][:EXAMPLES]
     return FilterOutcome(
         outcome=outcome, count=sum(part.count for part in parts), examples=tuple(examples)

@@ -23,20 +23,20 @@ from ...stores.records import (
     SCORED,
     Candidate,
     Demonstration,
+    FilterCount,
     Grade,
     Message,
     PairingOutcome,
     Prompt,
     Rating,
-    Receipt,
 )
 from ...stores.schemas import RowsByType
+from .filter_counts import KEPT, filter_counts, keeps
 from .principles import Principle
-from .receipts import KEPT, keeps, receipts
-from .training_rows import Origin, Outcome, yield_rows
+from .training_rows import Origin, Outcome, outcome_rows
 
 GRADED_CRITIQUE: Final = "overall-critique"
-"""The rule of demonstrations made of overall scores, and the name of their receipts."""
+"""The rule of demonstrations made of overall scores, and the name of their filter counts."""
 UNREADABLE = "unreadable"
 """The critique has ratings, but is not in the requested form, like the verifier's."""
 
@@ -86,15 +86,17 @@ class Lessons:
         self._ranks[about.prompt_id] += 1
 
     def tables(self, drafts: pl.DataFrame) -> RowsByType:
-        """Return the rows, each draft's prompt's number of them, and receipts of the fates."""
+        """Return the rows, each draft's prompt's number of them, and filter counts of the fates."""
         asked = drafts.unique("prompt_id", keep="first", maintain_order=True)
         by = Origin(rule=self.rule, iteration=self.iteration)
         made = rows_frame(Demonstration, self.rows)
-        yields = yield_rows(asked, made, by, success=Outcome.DEMONSTRATED, otherwise=self.missing)
+        outcomes = outcome_rows(
+            asked, made, by, success=Outcome.DEMONSTRATED, otherwise=self.missing
+        )
         return {
             Demonstration: self.rows,
-            PairingOutcome: as_arrow(yields),
-            Receipt: receipts(self.iteration, self.rule, "candidates", self.fates),
+            PairingOutcome: as_arrow(outcomes),
+            FilterCount: filter_counts(self.iteration, self.rule, "candidates", self.fates),
         }
 
 

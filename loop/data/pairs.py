@@ -34,18 +34,18 @@ from typing import Final, Literal, NamedTuple, get_args
 import polars as pl
 
 from ...stores.keys import derive_seed
-from ...stores.records import Demonstration, Pair, Receipt, UnpairedAnswer
+from ...stores.records import Demonstration, FilterCount, Pair, UnpairedAnswer
 from ...stores.schemas import TABLES
+from .filter_counts import KEPT, filter_counts
 from .judged_candidates import with_same_text
-from .receipts import KEPT, receipts
 from .training_rows import (
     Made,
     Origin,
     Outcome,
     demonstration_rows,
+    outcome_rows,
     pair_rows,
     unpaired_rows,
-    yield_rows,
 )
 
 Rule = Literal[
@@ -115,7 +115,7 @@ def pair(judged: pl.DataFrame, prompts: pl.DataFrame, how: Pairing) -> Made:
     chosen, rejected = _draw_sides(sides, how)
     rows = pair_rows(sides[chosen], sides[rejected], prompts, how)
     told = _repetitions(split, how) if how.distinct else ()
-    return Made(rows, _yields(split, prompts, rows, Outcome.PAIRED, how), told)
+    return Made(rows, _outcomes(split, prompts, rows, Outcome.PAIRED, how), told)
 
 
 def demonstrate(judged: pl.DataFrame, prompts: pl.DataFrame, how: Pairing) -> Made:
@@ -127,7 +127,7 @@ def demonstrate(judged: pl.DataFrame, prompts: pl.DataFrame, how: Pairing) -> Ma
     distinct = ranked.unique(["turn", "same"], keep="first", maintain_order=True)
     split = _split(distinct, how)
     rows = demonstration_rows(split.filter("positive"), prompts, how)
-    return Made(rows, _yields(split, prompts, rows, Outcome.DEMONSTRATED, how))
+    return Made(rows, _outcomes(split, prompts, rows, Outcome.DEMONSTRATED, how))
 
 
 def unpair(judged: pl.DataFrame, prompts: pl.DataFrame, how: Pairing) -> Made:
@@ -150,8 +150,8 @@ def unpair(judged: pl.DataFrame, prompts: pl.DataFrame, how: Pairing) -> Made:
         REPEATED: rated.filter(~pl.col("contradicts")).join(kept, on="candidate_id", how="anti"),
     }
     ids = {fate: found["candidate_id"].to_list() for fate, found in fates.items() if len(found)}
-    told = receipts(how.iteration, UNPAIRING, "candidates", ids)
-    return Made(rows, _yields(split, prompts, rows, Outcome.UNPAIRED, how), told)
+    told = filter_counts(how.iteration, UNPAIRING, "candidates", ids)
+    return Made(rows, _outcomes(split, prompts, rows, Outcome.UNPAIRED, how), told)
 
 
 DERIVE: Mapping[TrainedRow, Callable[[pl.DataFrame, pl.DataFrame, Pairing], Made]] = {
@@ -215,14 +215,14 @@ def _by_extremes(worth: str = "reward") -> _RuleSides:
     return _RuleSides(rated, able, rest & (pl.col(worth) < lowest))
 
 
-def _repetitions(split: pl.DataFrame, how: Pairing) -> list[Receipt]:
-    """Return receipts of possible positives: kept, or a repetition of a better one."""
+def _repetitions(split: pl.DataFrame, how: Pairing) -> list[FilterCount]:
+    """Return filter counts of possible positives: kept, or a repetition of a better one."""
     able = split.filter("able")
     ids = {
         fate: able.filter(pl.col("first") == first)["candidate_id"].to_list()
         for fate, first in ((KEPT, True), (REPEATED, False))
     }
-    return receipts(how.iteration, DISTINCT, "candidates", ids)
+    return filter_counts(how.iteration, DISTINCT, "candidates", ids)
 
 
 SIDES: Mapping[Rule, Callable[[], _RuleSides]] = {
@@ -300,7 +300,7 @@ def _match_sides(
     return matched
 
 
-def _yields(
+def _outcomes(
     split: pl.DataFrame, prompts: pl.DataFrame, rows: pl.DataFrame, success: Outcome, how: Pairing
 ) -> pl.DataFrame:
     """Return for each prompt how many pairs were made, or why none."""
@@ -316,4 +316,4 @@ def _yields(
         found, on="prompt_id", how="left", maintain_order="left"
     )
     last = Outcome.ALL_IDENTICAL
-    return yield_rows(known, rows, how, success=success, reasons=reasons, otherwise=last)
+    return outcome_rows(known, rows, how, success=success, reasons=reasons, otherwise=last)

@@ -25,7 +25,7 @@ from .benchmark_overlap import (
     measured_texts,
     overlapping,
 )
-from .receipts import KEPT
+from .filter_counts import KEPT
 from .splits import TRAIN
 
 TOO_SHORT, TOO_LONG, OTHER_SCRIPT, COPY = "too_short", "too_long", "other_script", "duplicate"

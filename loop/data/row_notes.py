@@ -1,7 +1,7 @@
 """Input report: unused fields and skipped rows of the files that were read.
 
 One row that cannot be read refuses its file. If the user allows skipping, it is skipped with a
-receipt that has its place and the error.
+filter count that has its place and the error.
 """
 
 import logging
@@ -11,10 +11,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from ...stores.keys import Json
-from ...stores.records import Receipt
+from ...stores.records import FilterCount
 from .file_row import Row, UnusedFields
 from .files import unread_sentence
-from .receipts import KEPT, receipts
+from .filter_counts import KEPT, filter_counts
 from .text_lines import InputError, RowError, refuse
 from .unfit_pairs import Unfit
 
@@ -24,7 +24,7 @@ log = logging.getLogger(__name__)
 
 FILTER, UNREADABLE = "unreadable-rows", "unreadable"
 UNFIT_PAIRS = "unfit-pairs"
-"""The filter of receipts of pairs that cannot be trained on."""
+"""The filter that counts pairs that cannot be trained on."""
 FIRST = 3
 """The number of skipped rows that a sentence lists."""
 
@@ -98,23 +98,23 @@ class RowNotes:
                 f"{share:g} that {bound} allows; the first: {self.skipped[0]}"
             )
 
-    def new_receipts(self, kept: int) -> list[Receipt]:
-        """Return a receipt for each row skipped since the last call, and one for the kept rows.
+    def new_filter_counts(self, kept: int) -> list[FilterCount]:
+        """Return the counts of each row skipped since the last call, and of the kept rows.
 
         The list is empty if rows may not be skipped.
         """
         new, self._told = self.skipped[self._told :], len(self.skipped)
         if not self.skips:
             return []
-        out = [_receipt(UNREADABLE, 1, (told,)) for told in new]
-        return [_receipt(KEPT, kept, ()), *out]
+        out = [_filter_count(UNREADABLE, 1, (told,)) for told in new]
+        return [_filter_count(KEPT, kept, ()), *out]
 
-    def new_unfit(self, kept: Sequence[str]) -> list[Receipt]:
-        """Return receipts of the pairs left out since the last ones, and of the pairs `kept`."""
+    def new_unfit(self, kept: Sequence[str]) -> list[FilterCount]:
+        """Return the counts of pairs left out since the last call, and of the pairs `kept`."""
         new = {why: rows[self._unfit_told[why] :] for why, rows in self.unfit.items()}
         self._unfit_told = Counter({why: len(rows) for why, rows in self.unfit.items()})
         fates: dict[str, Sequence[str]] = {why: rows for why, rows in new.items() if rows}
-        return receipts(0, UNFIT_PAIRS, "pairs", {KEPT: kept, **fates})
+        return filter_counts(0, UNFIT_PAIRS, "pairs", {KEPT: kept, **fates})
 
     def as_json(self) -> dict[str, Json]:
         """Return the report as a JSON document."""
@@ -159,7 +159,7 @@ def tell_unused(path: Path, unused: UnusedFields) -> None:
         log.warning("%s: %s", path, told)
 
 
-def _receipt(outcome: str, count: int, examples: tuple[str, ...]) -> Receipt:
-    return Receipt(
+def _filter_count(outcome: str, count: int, examples: tuple[str, ...]) -> FilterCount:
+    return FilterCount(
         iteration=0, filter=FILTER, items="rows", outcome=outcome, count=count, examples=examples
     )

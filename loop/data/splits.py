@@ -29,7 +29,7 @@ EVAL_SET = f"{HELD_OUT}:"
 """How the benchmarks of several named sets of held-out prompts begin."""
 
 UNTRAINED: Mapping[str, str] = {DEV: "dev", HELD_OUT: "held_out"}
-"""The outcome in receipts of rows whose prompt belongs to a measured split."""
+"""The outcome in filter counts of rows whose prompt belongs to a measured split."""
 
 SEED_RANGE = 2**SEED_BITS
 PARTS: tuple[PromptPart, ...] = get_args(PromptPart)

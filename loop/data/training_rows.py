@@ -12,7 +12,7 @@ from typing import NamedTuple
 import polars as pl
 
 from ...stores.keys import row_id
-from ...stores.records import Receipt
+from ...stores.records import FilterCount
 
 PREFERRED = "preferred"
 """The rule of rows made from comparisons: the preferred answer is the better one."""
@@ -64,12 +64,12 @@ class Origin:
 class Made(NamedTuple):
     """Rows to train on, in the order of the prompts, and each prompt's outcome.
 
-    `receipts` count dropped candidates, if a setting drops any.
+    `filter_counts` count dropped candidates, if a setting drops any.
     """
 
     rows: pl.DataFrame
-    yields: pl.DataFrame
-    receipts: Sequence[Receipt] = ()
+    outcomes: pl.DataFrame
+    filter_counts: Sequence[FilterCount] = ()
 
 
 def add_empty_ratings(candidates: pl.DataFrame) -> pl.DataFrame:
@@ -161,7 +161,7 @@ def unpaired_rows(answers: pl.DataFrame, prompts: pl.DataFrame, by: Origin) -> p
     return _finish_rows(rows.with_columns(unpaired_id=ids), prompts, by)
 
 
-def yield_rows(
+def outcome_rows(
     prompts: pl.DataFrame,
     rows: pl.DataFrame,
     by: Origin,

@@ -37,7 +37,7 @@ def answers(
         it.number,
         label,
         pending,
-        lambda stage: drawing.pay(stage, work),
+        lambda stage: drawing.run_units(stage, work),
         places=it.run.places.of(it.policy),
     )
     return Rows(row_type=Candidate, stages=(planned,))

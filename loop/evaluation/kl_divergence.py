@@ -64,7 +64,7 @@ def _measure(
     params: Json = {"metric": metric, "benchmark": benchmark, "model": served.params}
     pending = it.work(MEASURE_LOGPROB, params, samples, *([] if own is None else [own]))
 
-    def pay(stage: Stage) -> None:
+    def run_units(stage: Stage) -> None:
         # Not `Run.make`: answers without a score are counted, too.
         for unit in stage.units():
             whole = [c for c in it.chunk(samples, unit.chunk) if c.finish_reason == "stop"]
@@ -84,7 +84,7 @@ def _measure(
             stage.commit(unit, {Score: scores}, UnitStats(rows=len(scores), unscored=unscored))
 
     label, places = f"{metric}:{benchmark}", it.run.places.of(served)
-    planned = it.run.run_stage(it.number, label, pending, pay, places=places)
+    planned = it.run.run_stage(it.number, label, pending, run_units, places=places)
     return Rows(row_type=Score, stages=(planned,))
 
 

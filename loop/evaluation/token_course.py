@@ -89,7 +89,7 @@ class TokenCourse:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SpentUnit:
-    """A paid unit that made something to train on: its place in the run, and its cost.
+    """A unit that made something to train on: its place in the run, and its cost.
 
     `step` is the step of a training that samples, None for any other unit.
     """

@@ -1,4 +1,4 @@
-"""`run`, `resume`, `adopt` and `train` for Python, as the commands of these names."""
+"""`run`, `resume`, `takeover` and `train` for Python, as the commands of these names."""
 
 import os
 from collections.abc import Generator, Mapping
@@ -12,7 +12,7 @@ from ...stores.address import lake_folder
 from ...stores.lake import RunReader
 from ..daemon.child_run import Display, secrets_of, work_in_child
 from ..daemon.job import Job
-from ..daemon.resuming import adoption, raised_limits, resumption
+from ..daemon.resuming import raised_limits, resumption, takeover
 from ..daemon.run_request import RunOptions
 from ..daemon.training_job import TrainingRequest, training_job
 from ..lake.query.runs import open_run
@@ -118,12 +118,12 @@ def resume(
     return opened_in(root, found.run)
 
 
-def adopt(lake: Place, run: str | None, *, force: bool) -> ReadOnlyRun:
-    """Adopt a run of a bucket on this machine, and open it.
+def take_over(lake: Place, run: str | None, *, force: bool) -> ReadOnlyRun:
+    """Take over a run of a bucket on this machine, and open it.
 
     Raises:
-        AdoptionError, AdoptedError, BucketError: as `adoption`.
+        TakeoverError, TakenOverError, BucketError: as `takeover`.
     """
     root = lake_at(lake)
-    name, _ = adoption(root, run, force=force)
+    name, _ = takeover(root, run, force=force)
     return opened_in(root, name)

@@ -57,7 +57,7 @@ def pair_rows(run: RunReader) -> pl.DataFrame:
     that a share is taken of.
     """
     outcomes = (
-        run.scan("yields", columns={"iteration", "outcome"})
+        run.scan("pairing_outcomes", columns={"iteration", "outcome"})
         .group_by("iteration", name="outcome")
         .agg(measure=pl.lit(OUTCOME), part=pl.len())
         .with_columns(count=pl.col("part").sum().over("iteration"))

@@ -39,7 +39,7 @@ class Fork:
         object.__setattr__(self, "_units", UnitRows(self.parent.journal))
         object.__setattr__(self, "_objects", objects_of(self.parent.folder))
 
-    def adopt(self, store: RunWriter, pending: Sequence[Unit]) -> list[Unit]:
+    def reuse(self, store: RunWriter, pending: Sequence[Unit]) -> list[Unit]:
         """Commit the pending units that the parent has finished; return the others.
 
         Units that are damaged in the parent, or were given up there, stay pending.
@@ -47,10 +47,10 @@ class Fork:
         left = list[Unit]()
         for first in range(0, len(pending), AT_ONCE):
             units = pending[first : first + AT_ONCE]
-            left += store.when_there_is_room(lambda units=units: self._adopt(store, units))
+            left += store.when_there_is_room(lambda units=units: self._reuse(store, units))
         return left
 
-    def _adopt(self, store: RunWriter, units: Sequence[Unit]) -> list[Unit]:
+    def _reuse(self, store: RunWriter, units: Sequence[Unit]) -> list[Unit]:
         """Commit the units that the parent has, in one transaction; return the others."""
         found = {unit.key: rows for unit in units for rows in self._find_rows(store, unit)}
         tables = [table for rows in found.values() for table in rows.values()]
@@ -60,7 +60,7 @@ class Fork:
                 Done(
                     unit=key,
                     parts=dict(zip(rows, again, strict=False)),
-                    telemetry={"adopted": 1},
+                    telemetry={"reused": 1},
                 )
                 for key, rows in found.items()
             ]
@@ -76,12 +76,12 @@ class Fork:
             for table, part in parts.items():
                 if table in MODELS:
                     rows = read_trained(self.parent.journal, part)
-                    self.adopt_models(store, rows, MODELS[table])
+                    self.reuse_models(store, rows, MODELS[table])
             yield {table: self._units.read(unit.key, table) for table in parts}
         except DamagedError as damage:
             logger.warning("%s; the fork makes it itself", damage)
 
-    def adopt_models(
+    def reuse_models(
         self, store: RunWriter, rows: pl.DataFrame, name_column: str = "checkpoint_id"
     ) -> None:
         """Link the weights of the parent's checkpoints or reward models, and their canaries.

@@ -77,7 +77,7 @@ class RequestDispatcher(Generic[Q]):
     work: Callable[[Unit], Sequence[Q]]
     commit: Callable[[Unit, Sequence[Q], UnitStats], None]
 
-    def pay(self, stage: Stage) -> None:
+    def run_units(self, stage: Stage) -> None:
         """Send the requests of all pending units, and commit each unit as soon as it is settled."""
         if not stage.pending:
             return

@@ -119,7 +119,7 @@ class Run:
             limit_reached=self.budget.check_limits,
         )
         self.configure(self.config)
-        self.store.journal.on_adopted = self._stop_at_once
+        self.store.journal.on_taken_over = self._stop_at_once
 
     def _seconds_at_work(self) -> float:
         return self.wall_time.elapsed()
@@ -203,12 +203,12 @@ class Run:
         iteration: int,
         label: str,
         work: Work,
-        pay: Callable[[Stage], None],
+        run_units: Callable[[Stage], None],
         *,
         places: Places = MAIN_THREAD,
         judge: bool = False,
     ) -> Planned:
-        """Plan a stage; `pay` commits its pending units as soon as the places are free.
+        """Plan a stage; `run_units` commits its pending units as soon as the places are free.
 
         If the main thread is one of the places, the stage is done on return, else it runs while the
         recipe continues. With `judge`, its requests go to the feedback model (for the budget).
@@ -223,7 +223,7 @@ class Run:
         self.flow.settle(planned)
         pending = self.store.journal.pending(iteration, label)
         if pending and self.fork is not None:
-            pending = self.fork.adopt(self.store, pending)
+            pending = self.fork.reuse(self.store, pending)
         reach("stage.planned")
         writer = StageWriter(run=self, planned=planned, judge=judge)
         time_ = StageTime(self.wall_time)
@@ -236,8 +236,8 @@ class Run:
             rest=time_.rest,
         )
         needed = places if pending else MAIN_THREAD
-        paid = partial(self._pay, stage, writer, time_, pay)
-        self.flow.pay(planned, pending, needed, writer.show, paid)
+        body = partial(self._run_units, stage, writer, time_, run_units)
+        self.flow.run_stage(planned, pending, needed, writer.show, body)
         return planned
 
     def decide_by(self, stage: Planned) -> None:
@@ -255,19 +255,19 @@ class Run:
         `make` gives the rows of a unit; the rows of its first type are counted.
         """
 
-        def pay(stage: Stage) -> None:
+        def run_units(stage: Stage) -> None:
             for unit in stage.units():
                 tables = make(unit)
                 stage.commit(unit, tables, UnitStats(rows=len(next(iter(tables.values())))))
 
-        return self.run_stage(iteration, label, work, pay)
+        return self.run_stage(iteration, label, work, run_units)
 
-    def _pay(
+    def _run_units(
         self,
         stage: Stage,
         writer: "StageWriter",
         time_: StageTime,
-        pay: Callable[[Stage], None],
+        run_units: Callable[[Stage], None],
     ) -> None:
         """Show a stage, run it, and record the time; units that stay pending were stopped."""
         planned, pending = stage.planned, stage.pending
@@ -284,14 +284,14 @@ class Run:
                 time_.begin()
                 self.flow.admit()
                 self.budget.require_time_and_room()
-                pay(stage)
+                run_units(stage)
         finally:
             self._end(planned, time_ if pending else None)
         if writer.units < len(pending):
             self.flow.check()
             self.budget.check()
             missing = len(pending) - writer.units
-            raise RuntimeError(f"stage {label} ended with {missing} units unpaid")
+            raise RuntimeError(f"stage {label} ended with {missing} units pending")
         if pending:
             self.store.keeper.ask()
         reach("stage.end")

@@ -140,7 +140,7 @@ class StageScheduler:
         with self.changed:
             told()
 
-    def pay(
+    def run_stage(
         self,
         planned: Planned,
         pending: Sequence[Unit],
@@ -266,7 +266,7 @@ class StageScheduler:
         """
         error = self._error
         if error is None:
-            raise RuntimeError("nothing has ended the stages that are being paid")
+            raise RuntimeError("nothing has ended the stages that are running")
         if isinstance(error, Exception):
             self._await_ends(time.monotonic() + self.stop.left_s)
         if self._elsewhere:
@@ -274,7 +274,7 @@ class StageScheduler:
             self.break_off()
             self._await_ends(None if patient else time.monotonic() + CLOSE_S)
         for stage in self._elsewhere:
-            logger.warning("%s was left while it was being paid", stage.planned.stage)
+            logger.warning("%s was left while it was running", stage.planned.stage)
             self._leave(stage)
             self._abandoned = True
         self._error, self._broken = None, self._abandoned

@@ -2,7 +2,7 @@
 
 The newest sealed checkpoint is copied during the training, together with the rows of an
 online method's steps and the policies saved in between. A copy is a list of files by their hashes,
-written after the last file; the previous list is removed only then. A machine that adopted the run
+written after the last file; the previous list is removed only then. After a takeover a machine
 does not have the work folder: it fetches the newest complete copy and goes on from there. It
 verifies the copy byte by byte, and the checkpoint also by the checkpoint's own manifest.
 """
@@ -42,19 +42,19 @@ logger = logging.getLogger("lpfloop.trainer")
 class TrainingCopies:
     """The copies of one training, below `trainings/WORK` of its run's bucket."""
 
-    headship: RunLease
+    lease: RunLease
     work: Path
 
     @property
     def bucket(self) -> Bucket:
         """The bucket of its run."""
-        return self.headship.bucket
+        return self.lease.bucket
 
     def copy(self, checkpoint: Path) -> None:
         """Copy a sealed checkpoint and the files next to it; then remove older copies.
 
         Raises:
-            AdoptedError: if another machine has taken over the run.
+            TakenOverError: if another machine has taken over the run.
             DamagedError: if the trainer removed the checkpoint meanwhile.
             OutOfReachError: if the bucket does not answer.
         """
@@ -63,9 +63,9 @@ class TrainingCopies:
         for name, sha256 in files.items():
             if self._at(FILES, sha256) not in there:
                 self.bucket.put_file(self._at(FILES, sha256), self.work / name)
-        self.headship.check()
+        self.lease.check()
         reach("training.copied")
-        epoch, step = self.headship.head.epoch, checkpoint_step(checkpoint)
+        epoch, step = self.lease.head.epoch, checkpoint_step(checkpoint)
         name = self._at(LISTS, f"{epoch:08}-{step:08}.json")
         self.bucket.put(name, json.dumps({"files": files}).encode())
         self._let_go(name, files)
@@ -121,7 +121,7 @@ class TrainingCopies:
         for name in self.bucket.sizes(self._at()):
             if name not in wanted:
                 (lists if _LIST.fullmatch(name.rpartition("/")[2]) else others).append(name)
-        self.headship.remove([*lists, *others])
+        self.lease.remove([*lists, *others])
 
     def _at(self, *names: str) -> str:
         return "/".join((COPIES, self.work.name, *names))
@@ -132,10 +132,10 @@ def copies_of(store: RunWriter, work: Path) -> TrainingCopies | None:
 
     A run that is not in a bucket makes no copies, and neither does a step of the smoke test.
     """
-    headship = store.journal.headship
-    if headship is None or work.parent != store.folder / "work":
+    lease = store.journal.lease
+    if lease is None or work.parent != store.folder / "work":
         return None
-    return TrainingCopies(headship=headship, work=work)
+    return TrainingCopies(lease=lease, work=work)
 
 
 @contextmanager
@@ -204,9 +204,9 @@ def discard_copies(store: RunWriter) -> None:
     """Remove the copies of all trainings of a run after they have ended, if the bucket answers.
 
     Raises:
-        AdoptedError: if another machine has taken the run over: a training may go on there.
+        TakenOverError: if another machine has taken the run over: a training may go on there.
     """
-    headship = store.journal.headship
-    if headship is not None:
+    lease = store.journal.lease
+    if lease is not None:
         with suppress(OutOfReachError):
-            headship.remove(list(headship.bucket.sizes(COPIES)))
+            lease.remove(list(lease.bucket.sizes(COPIES)))

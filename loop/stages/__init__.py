@@ -1,1 +1,1 @@
-"""The verbs of an iteration: each plans its units, skips committed ones and pays for the rest."""
+"""The verbs of an iteration: each plans its units, skips committed ones and runs the rest."""

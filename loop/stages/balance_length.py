@@ -24,9 +24,9 @@ from ...policies.trainers.length_bias import LengthBucket, bucket_of
 from ...stores.frames import as_arrow, as_frame
 from ...stores.journal_reader import Unit
 from ...stores.keys import Json, derive_seed, digest
-from ...stores.records import Candidate, Pair, Receipt
+from ...stores.records import Candidate, FilterCount, Pair
 from ...stores.schemas import RowsByType
-from ..data.receipts import KEPT, receipts
+from ..data.filter_counts import KEPT, filter_counts
 from ..data.training_rows import balanced_rows
 from ..run.handles import Rows
 from ..run.iteration import Iteration
@@ -75,7 +75,7 @@ def balance_length(
 
     def make(unit: Unit) -> RowsByType:
         rows, told = balancing.chunk(unit.chunk)
-        return {Pair: as_arrow(rows), Receipt: told}
+        return {Pair: as_arrow(rows), FilterCount: told}
 
     return it.rows(Pair, f"balance:{pairs.label}", replace(work, reads=reads), make)
 
@@ -139,8 +139,8 @@ class _Balancing:
         """How the tokens of a text are counted."""
         return token_count(self.it.run.models.initial.location)
 
-    def chunk(self, chunk: int) -> tuple[pl.DataFrame, list[Receipt]]:
-        """Return the kept pairs of a chunk, under their new ids, and receipts by bucket."""
+    def chunk(self, chunk: int) -> tuple[pl.DataFrame, list[FilterCount]]:
+        """Return the kept pairs of a chunk, under their new ids, and filter counts by bucket."""
         rows = self._table(self.pairs, chunk)
         fates = [self._fates[pair_id] for pair_id in rows["pair_id"]]
         kept = pl.Series([fate.kept for fate in fates], dtype=pl.Boolean)
@@ -149,9 +149,9 @@ class _Balancing:
             outcome = KEPT if fate.kept else fate.side
             buckets.setdefault(fate.bucket, {}).setdefault(outcome, []).append(pair_id)
         return balanced_rows(rows.filter(kept)), [
-            receipt
+            counted
             for bucket, outcomes in sorted(buckets.items())
-            for receipt in receipts(self.it.number, f"{FILTER}/{bucket}", "pairs", outcomes)
+            for counted in filter_counts(self.it.number, f"{FILTER}/{bucket}", "pairs", outcomes)
         ]
 
     @cached_property

@@ -35,7 +35,7 @@ from .judging import (
     judge_line,
     judge_params,
 )
-from .retry_unscored import pay_judgements
+from .retry_unscored import run_judgements
 
 BREAK_UP, JUDGE_CLAIMS = Verb("break_up"), Verb("judge_claims")
 NO_STATEMENTS: Statements = ()
@@ -78,7 +78,7 @@ def break_up(it: Iteration, answers: Rows[Candidate], judge: FactJudge) -> Rows[
         answers=lambda chunk: it.chunk(answers, chunk),
     )
     work = it.work(BREAK_UP, breaking.params, answers)
-    planned = pay_judgements(breaking, f"break_up:{answers.label}", work)
+    planned = run_judgements(breaking, f"break_up:{answers.label}", work)
     return Rows(row_type=Breakdown, stages=(planned,), called=answers.label)
 
 
@@ -94,7 +94,7 @@ def judge_claims(it: Iteration, broken: Rows[Breakdown], judge: FactJudge) -> Ro
         statements=lambda chunk: list(statements_of(it.chunk(broken, chunk), most)),
     )
     work = it.work(JUDGE_CLAIMS, judging.params, broken)
-    planned = pay_judgements(judging, f"judge_claims:{broken.label}", work)
+    planned = run_judgements(judging, f"judge_claims:{broken.label}", work)
     return Rows(row_type=Claim, stages=(planned,), called=broken.label)
 
 

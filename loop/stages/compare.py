@@ -49,7 +49,7 @@ from .matches import (
     match_of,
     orders_of,
 )
-from .retry_unscored import pay_judgements
+from .retry_unscored import run_judgements
 
 ANNOTATE, COMPARE = Verb("annotate"), Verb("compare", semantics=2)
 EVALUATED_BY: Keying = "instruction"
@@ -143,7 +143,7 @@ def _compare(
         params: Json = {"by": annotating.identity, "attempts": annotating.attempts, **which}
         label = f"{verb.name}:{read[0].label}:{annotator.name}"
         work = it.work(verb, params, *read)
-        stages.append(pay_judgements(annotating, label, work))
+        stages.append(run_judgements(annotating, label, work))
     return Rows(row_type=Preference, stages=tuple(stages))
 
 

@@ -79,7 +79,7 @@ def _complete(
         it.number,
         f"{COMPLETE.name}:{model.name}",
         pending,
-        lambda stage: drawing.pay(stage, work),
+        lambda stage: drawing.run_units(stage, work),
         places=it.run.places.of(served),
     )
 

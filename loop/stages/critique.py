@@ -13,9 +13,9 @@ from ...critics.rating_dictionary import AspectRatings
 from ...critics.status import Status
 from ...critics.verify import Verdict
 from ...stores.keys import Json, derive_seed
-from ...stores.records import AspectRating, Candidate, Critique, FinishReason, Receipt
+from ...stores.records import AspectRating, Candidate, Critique, FilterCount, FinishReason
+from ..data.filter_counts import KEPT
 from ..data.judged_candidates import VERIFIED
-from ..data.receipts import KEPT
 from ..data.stage_names import sampled_again
 from ..run.device_placement import MAIN_THREAD, Places
 from ..run.handles import Planned, Rows
@@ -32,9 +32,9 @@ from .judging import (
     group_equal,
     judge_line,
     judge_params,
-    sharing_receipts,
+    sharing_counts,
 )
-from .retry_unscored import pay_judgements
+from .retry_unscored import run_judgements
 from .verify_candidates import (
     FIRST,
     SAMPLES_TEMPERATURE,
@@ -170,8 +170,8 @@ class Critiquing(JudgedStage[Alike, AspectRatings, Critique]):
         return asked | MAIN_THREAD if own else asked
 
     def plan(self, label: str, work: Work) -> Planned:
-        """Plan and pay the stage."""
-        return pay_judgements(self, label, work)
+        """Plan and run the stage."""
+        return run_judgements(self, label, work)
 
     def _subjects(self, chunk: int) -> Iterable[Alike]:
         found = self.candidates(chunk)
@@ -222,11 +222,11 @@ class Critiquing(JudgedStage[Alike, AspectRatings, Critique]):
         rated = {row.critique_id: _verifier_rating(v) for row, v in zip(new, said, strict=True)}
         return [replace(r, aspects=r.aspects + rated.get(r.critique_id, ())) for r in rows]
 
-    def _receipts_of(self, asked: Sequence[AnswerInquiry]) -> list[Receipt]:
+    def _filter_counts_of(self, asked: Sequence[AnswerInquiry]) -> list[FilterCount]:
         groups = [one.subject for one in asked]
         fates = {KEPT: [group[0].candidate_id for group in groups]}
         how = self.run.config.critic.equal_answers
-        return sharing_receipts(self.iteration, "critique", how, groups, fates)
+        return sharing_counts(self.iteration, "critique", how, groups, fates)
 
     def critique_id(self, candidate: Candidate) -> str:
         """Return the id of the critique of a candidate."""

@@ -16,9 +16,9 @@ import polars as pl
 from ...stores.frames import as_arrow, as_frame
 from ...stores.journal_reader import Unit
 from ...stores.keys import derive_seed, row_id
-from ...stores.records import Receipt, Statistic
+from ...stores.records import FilterCount, Statistic
 from ...stores.schemas import TABLES, RowsByType
-from ..data.receipts import KEPT, receipts
+from ..data.filter_counts import KEPT, filter_counts
 from ..data.training_rows import WEIGHED, made_by
 from ..run.handles import D, Rows, Trainable
 from ..run.iteration import Iteration
@@ -62,7 +62,7 @@ def weigh(
         fates = fates_of(rules, rows[name].to_list(), counts)
         return {
             row_type: as_arrow(repeat_rows(rows, name, counts)),
-            Receipt: receipts(it.number, WEIGH.name, "rows", fates),
+            FilterCount: filter_counts(it.number, WEIGH.name, "rows", fates),
         }
 
     return it.rows(row_type, WEIGH.name, work, make)

@@ -15,9 +15,9 @@ from ...critics.grading.grader import Grader
 from ...critics.judge import Reading
 from ...critics.status import Status
 from ...stores.keys import Json, derive_seed, row_id
-from ...stores.records import Candidate, FinishReason, Grade, GradedAspect, Receipt
+from ...stores.records import Candidate, FilterCount, FinishReason, Grade, GradedAspect
+from ..data.filter_counts import KEPT
 from ..data.principles import Principle
-from ..data.receipts import KEPT
 from ..run.handles import Planned, Rows
 from ..run.iteration import Iteration
 from ..run.run import Verb
@@ -30,9 +30,9 @@ from .judging import (
     group_equal,
     judge_line,
     judge_params,
-    sharing_receipts,
+    sharing_counts,
 )
-from .retry_unscored import pay_judgements
+from .retry_unscored import run_judgements
 
 GRADE = Verb("grade", semantics=2)
 NOT_WRITTEN: Mapping[FinishReason, str] = {
@@ -84,7 +84,7 @@ def _grade_aspect(it: Iteration, aspect: GradedAspect, candidates: Rows[Candidat
         candidates=lambda chunk: it.chunk(candidates, chunk),
     )
     work = it.work(GRADE, grading.params, candidates)
-    return pay_judgements(grading, f"grade:{candidates.label}:{aspect}", work)
+    return run_judgements(grading, f"grade:{candidates.label}:{aspect}", work)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -165,13 +165,15 @@ class Grading(JudgedStage[Group, Appraisal, Grade]):
                     same_as=None if candidate is alike[0] else self._id(alike[0], group),
                 )
 
-    def _receipts_of(self, asked: Sequence[JudgeRequest[Group, Appraisal]]) -> list[Receipt]:
+    def _filter_counts_of(
+        self, asked: Sequence[JudgeRequest[Group, Appraisal]]
+    ) -> list[FilterCount]:
         groups = [alike for one in asked for alike in one.subject]
         fates = dict[str, list[str]]()
         for first, *_ in groups:
             fates.setdefault(self._untold(first) or KEPT, []).append(first.candidate_id)
         how = self.run.config.grading.equal_answers
-        return sharing_receipts(self.iteration, f"grade:{self.aspect}", how, groups, fates)
+        return sharing_counts(self.iteration, f"grade:{self.aspect}", how, groups, fates)
 
     def _places(self, group: Group, attempt: int) -> list[int]:
         """Return the place, from 0, of each candidate in the question of an attempt."""

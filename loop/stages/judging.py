@@ -25,13 +25,13 @@ from ...stores.records import (
     Candidate,
     Claim,
     Critique,
+    FilterCount,
     Grade,
     Preference,
     PromptReview,
-    Receipt,
     storable,
 )
-from ..data.receipts import KEPT, receipts
+from ..data.filter_counts import KEPT, filter_counts
 from ..run.device_placement import Places
 from ..run.engine_client import EngineClient, engine_sampling
 from ..run.models import Served
@@ -195,8 +195,8 @@ class JudgedStage(ABC, Generic[S, T, Judgement]):
         """Return the readings of a subject that is decided without the judge; None for others."""
         del subject
 
-    def _receipts_of(self, asked: Sequence[JudgeRequest[S, T]]) -> Sequence[Receipt]:
-        """Return the receipts of a unit."""
+    def _filter_counts_of(self, asked: Sequence[JudgeRequest[S, T]]) -> Sequence[FilterCount]:
+        """Return the filter counts of a unit."""
         del asked
         return ()
 
@@ -218,7 +218,7 @@ class JudgedStage(ABC, Generic[S, T, Judgement]):
         """Return the key by which a request to the judge is guarded, by its name."""
         return self.run.guard(request, self.judge)
 
-    def pay(self, stage: Stage, replies: RepliesOf[Judgement]) -> None:
+    def run_units(self, stage: Stage, replies: RepliesOf[Judgement]) -> None:
         """Ask the judge for the pending rows of the stage.
 
         Raises:
@@ -227,7 +227,7 @@ class JudgedStage(ABC, Generic[S, T, Judgement]):
         run, count = self.run, ReplyCount()
 
         def commit(unit: Unit, asked: Sequence[JudgeRequest[S, T]], cost: UnitStats) -> None:
-            rows, notes = self._judgements(asked, replies(unit)), self._receipts_of(asked)
+            rows, notes = self._judgements(asked, replies(unit)), self._filter_counts_of(asked)
             commit_judgements(stage, unit, self.row_type, rows, cost, notes)
             self.committed(unit.chunk)
             for one in asked:
@@ -240,7 +240,7 @@ class JudgedStage(ABC, Generic[S, T, Judgement]):
             line=self.line,
             work=lambda unit: self._inquiries(unit.chunk, replies(unit)),
             commit=commit,
-        ).pay(stage)
+        ).run_units(stage)
 
     def _inquiry(self, subject: S, replies: Replies[Judgement]) -> JudgeRequest[S, T]:
         asked = JudgeRequest(subject=subject, pose=self._pose)
@@ -295,11 +295,11 @@ def commit_judgements(
     row_type: type[AnyJudgement],
     rows: Sequence[AnyJudgement],
     cost: UnitStats,
-    noted: Sequence[Receipt] = (),
+    noted: Sequence[FilterCount] = (),
 ) -> None:
     """Commit the judgements of a unit, and count the unread ones."""
     unread = sum(row.status not in WAS_READ for row in rows)
-    told = {Receipt: noted} if noted else {}
+    told = {FilterCount: noted} if noted else {}
     stage.commit(unit, {row_type: rows, **told}, replace(cost, rows=len(rows), unscored=unread))
 
 
@@ -327,18 +327,20 @@ def equal_params(how: EqualAnswers) -> Mapping[str, Json]:
     return {} if how == "each" else {"equal_answers": how}
 
 
-def sharing_receipts(
+def sharing_counts(
     iteration: int,
     stage: str,
     how: EqualAnswers,
     shared: Iterable[Alike],
     fates: Mapping[str, Sequence[str]],
-) -> list[Receipt]:
-    """Return receipts of a unit: how many answers only share a judgement; `fates` of the others.
+) -> list[FilterCount]:
+    """Return the counts of a unit: answers that share a judgement; `fates` of the others.
 
     The list is empty if `how` is "each".
     """
     if how == "each":
         return []
     equal = [candidate.candidate_id for group in shared for candidate in group[1:]]
-    return receipts(iteration, stage, "candidates", {**fates, EQUAL: equal} if equal else fates)
+    return filter_counts(
+        iteration, stage, "candidates", {**fates, EQUAL: equal} if equal else fates
+    )

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from ...stores.keys import Json, digest
-from ...stores.records import Prompt, Receipt
+from ...stores.records import FilterCount, Prompt
 from ..data.row_notes import FILTER
 from ..run.handles import content_key
 from ..run.run import Run, Verb, Work
@@ -26,10 +26,10 @@ def keep_prompts(
     run.make(0, label, work, lambda unit: {Prompt: chunks[unit.chunk]})
 
 
-def keep_receipts(run: Run, left_out: Sequence[Receipt]) -> None:
-    """Commit receipts of the rows of the prompts' files, if rows may be left out."""
+def keep_filter_counts(run: Run, left_out: Sequence[FilterCount]) -> None:
+    """Commit filter counts of the rows of the prompts' files, if rows may be left out."""
     if not left_out:
         return
-    told = digest([[receipt.count, *receipt.examples] for receipt in left_out])
+    told = digest([[counted.count, *counted.examples] for counted in left_out])
     work = Work(verb=KEEP_RECEIPTS, params=None, upstream=(told,), reads=lambda: [(told,)])
-    run.make(0, FILTER, work, lambda _unit: {Receipt: left_out})
+    run.make(0, FILTER, work, lambda _unit: {FilterCount: left_out})

@@ -20,9 +20,9 @@ from ...stores.journal_reader import Unit
 from ...stores.keys import Json
 from ...stores.records import SCORED, Candidate, Critique, Demonstration, Grade, Prompt, Rating
 from ...stores.schemas import RowsByType
+from ..data.filter_counts import KEPT
 from ..data.judged_candidates import VERIFIER
 from ..data.lessons import UNREADABLE, Lessons, graded_lessons
-from ..data.receipts import KEPT
 from ..data.training_rows import Outcome
 from ..run.handles import Rows
 from ..run.iteration import Iteration
@@ -32,7 +32,7 @@ DEMONSTRATE_CRITIQUES = Verb("demonstrate_critiques")
 DEMONSTRATE_GRADES = Verb("demonstrate_grades")
 DEMONSTRATE_REFLECTIONS = Verb("demonstrate_reflections")
 CRITIQUED, REFLECTED = "critique", "reflection"
-"""The rules of these demonstrations, and the names of their receipts."""
+"""The rules of these demonstrations, and the names of their filter counts."""
 CRITIQUED_WITH_REFERENCE = "critique_with_reference"
 """The rule of demonstrations whose question shows a reference, if they are separated."""
 NOT_WHOLE, FAULTED = "not_whole", "faulted_by_critic"

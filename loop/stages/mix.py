@@ -16,15 +16,15 @@ from ...configs.recipes import Graded
 from ...configs.schema import RunConfig
 from ...configs.section import Place
 from ...stores.keys import Json, digest
-from ...stores.records import Candidate, Message, Pair, Preference, Prompt, Receipt
+from ...stores.records import Candidate, FilterCount, Message, Pair, Preference, Prompt
 from ...stores.schemas import Row as StoredRow
 from ..data.field_names import in_known_case
 from ..data.file_row import UnusedFields
 from ..data.files import InputError, RowError, file_digest, placed_rows
+from ..data.filter_counts import KEPT, filter_counts
 from ..data.prompt_ids import PromptIds
 from ..data.prompt_rows import as_json
 from ..data.rating_scale import SCALES
-from ..data.receipts import KEPT, receipts
 from ..data.row_fields import TRUSTED
 from ..data.row_notes import tell_unused
 from ..data.splits import TRAIN, UNTRAINED
@@ -105,7 +105,7 @@ def mix_pairs(it: Iteration, pairs: Rows[Pair], names: Sequence[Place]) -> Rows[
         reads=lambda: [(f"{chunk}/{pairs.chunks}",) for chunk in range(pairs.chunks)],
     )
 
-    def pay(stage: Stage) -> None:
+    def run_units(stage: Stage) -> None:
         # Not `Run.make`: the rows that a chunk takes from the files depend on the chunks before it.
         units = {unit.chunk: unit for unit in stage.pending}
         taking = Taking.beside(it)
@@ -115,7 +115,7 @@ def mix_pairs(it: Iteration, pairs: Rows[Pair], names: Sequence[Place]) -> Rows[
             if chunk in units:
                 stage.commit(units[chunk], tables, UnitStats(rows=len(tables[Pair])))
 
-    planned = it.run.run_stage(it.number, "mixed", pending, pay)
+    planned = it.run.run_stage(it.number, "mixed", pending, run_units)
     return pairs + balance_length(it, Rows(row_type=Pair, stages=(planned,)))
 
 
@@ -152,7 +152,7 @@ class Taking:
 
     @classmethod
     def beside(cls, it: Iteration, *, votes: bool = False, called: str = MIX) -> "Taking":
-        """Return the taking into a run next to its prompts; its receipts have the name `called`."""
+        """Return the taking into a run next to its prompts, with filter counts named `called`."""
         return cls(
             iteration=it.number,
             known=frozenset(it.run.prompts),
@@ -162,7 +162,7 @@ class Taking:
         )
 
     def take(self, made: Sequence[Sequence[StoredRow]]) -> Tables:
-        """Return the rows of some comparisons by type, with receipts; there is always `Pair`."""
+        """Return rows of comparisons by type, with filter counts; there is always `Pair`."""
         tables: Tables = {Pair: []}
         fates = dict[str, list[str]]()
         for rows in map(_with_scores, made) if self.votes else made:
@@ -171,7 +171,7 @@ class Taking:
             for row in rows if fate == KEPT else ():
                 if self._is_new(row) and not (self.votes and isinstance(row, Pair)):
                     tables.setdefault(type(row), []).append(row)
-        tables[Receipt] = list(receipts(self.iteration, self.called, "pairs", fates))
+        tables[FilterCount] = list(filter_counts(self.iteration, self.called, "pairs", fates))
         return tables
 
     def _fate(self, rows: Sequence[StoredRow]) -> tuple[str, str]:

@@ -111,7 +111,7 @@ def _train(training: OnlineTraining) -> Checkpoint:
         it.number,
         training.method,
         training.steps(),
-        lambda stage: _pay_steps(training, stage),
+        lambda stage: _run_steps(training, stage),
         places=places,
     )
 
@@ -167,7 +167,7 @@ def _publish_steps(training: OnlineTraining, steps: Planned, stage: Stage) -> No
         stage.commit(unit, {Checkpoint: [row]}, UnitStats(rows=1))
 
 
-def _pay_steps(training: OnlineTraining, stage: Stage) -> None:
+def _run_steps(training: OnlineTraining, stage: Stage) -> None:
     """Run the trainer for all steps; commit each one, and at the end any that it did not report."""
     run = training.it.run
     run.models.make_room()

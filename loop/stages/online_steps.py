@@ -25,7 +25,7 @@ from ...policies.trainers.work_folder import TrainerProgress
 from ...stores.durable import make_folder
 from ...stores.frames import as_frame
 from ...stores.journal_reader import Cost, Unit
-from ...stores.records import Candidate, Critique, Prompt, Receipt, Reward, Statistic
+from ...stores.records import Candidate, Critique, FilterCount, Prompt, Reward, Statistic
 from ...stores.schemas import Row, RowsByType, from_table, to_table
 from ...stores.sealing import write_rows
 from ..run.budget import cost_of
@@ -193,7 +193,7 @@ class Steps:
             Reward: [judges.as_sum(reward, told) for reward in rewards],
             Statistic: [*from_table(Statistic, tables[Statistic]), *numbers],
             **({Critique: judged.critiques} if judges.asked else {}),
-            **({Receipt: judged.receipts} if judged.receipts else {}),
+            **({FilterCount: judged.filter_counts} if judged.filter_counts else {}),
         }, cost + as_a_judges(judged.cost)
 
 

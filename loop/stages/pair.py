@@ -14,15 +14,15 @@ from ...stores.records import (
     Candidate,
     Critique,
     Demonstration,
+    FilterCount,
     Grade,
     Pair,
     PairingOutcome,
     Prompt,
-    Receipt,
     UnpairedAnswer,
 )
 from ...stores.schemas import RowsByType
-from ..data.binarize import Binarising, add_scores, binarisation_receipts, binarised_pairs
+from ..data.binarize import Binarising, add_scores, binarisation_counts, binarised_pairs
 from ..data.judged_candidates import READ, Deciding, judge, verdicts
 from ..data.pairs import DERIVE, EITHER, Pairing, Rule
 from ..lake.annotations.bring_in import bring_in
@@ -84,8 +84,12 @@ def _commit_made(
         prompts = [it.run.prompts[x] for x in dict.fromkeys(candidates["prompt_id"])]
         asked = rows_frame(Prompt, prompts)
         made = DERIVE[row_type](said.about(candidates, unit.chunk), asked, how)
-        told: RowsByType = {Receipt: made.receipts} if made.receipts else {}
-        return {row_type: as_arrow(made.rows), PairingOutcome: as_arrow(made.yields), **told}
+        told: RowsByType = {FilterCount: made.filter_counts} if made.filter_counts else {}
+        return {
+            row_type: as_arrow(made.rows),
+            PairingOutcome: as_arrow(made.outcomes),
+            **told,
+        }
 
     params = _params(how, said.deciding)
     return it.rows(row_type, verb.name, said.work(verb, params), make)
@@ -113,8 +117,8 @@ def binarise(
         made = binarised_pairs(scored, rows_frame(Prompt, prompts), how)
         return {
             Pair: as_arrow(made.rows),
-            PairingOutcome: as_arrow(made.yields),
-            Receipt: binarisation_receipts(scored, made, how),
+            PairingOutcome: as_arrow(made.outcomes),
+            FilterCount: binarisation_counts(scored, made, how),
         }
 
     work = it.work(BINARISE, {"rule": rule}, candidates, grades)

@@ -42,7 +42,7 @@ from .mix import FORMS, Taking, beside_params, comparisons, decides, majority_pa
 
 TAKE_LABELS = Verb("labels")
 LABELS = "labels"
-"""The stage of people's labels, what their receipts are called, and a fact of the fingerprint."""
+"""The stage of people's labels, the filter of their counts, and a fact of the fingerprint."""
 
 
 def labels_of(config: RunConfig, lake: Path) -> Labels | None:
@@ -135,7 +135,7 @@ def commit_labels(it: Iteration) -> tuple[Rows[Candidate], Rows[Preference]]:
         reads=lambda: [(f"{n}/{len(layout().last)}",) for n in range(len(layout().last))],
     )
 
-    def pay(stage: Stage) -> None:
+    def run_units(stage: Stage) -> None:
         # Not `Run.make`: the rows of all chunks are read in one go.
         units = {unit.chunk: unit for unit in stage.pending}
         taking = Taking.beside(it, votes=True, called=LABELS)
@@ -147,7 +147,7 @@ def commit_labels(it: Iteration) -> tuple[Rows[Candidate], Rows[Preference]]:
                 advance = UnitStats(rows=len(tables[Preference]))
                 stage.commit(units[chunk], tables, advance)
 
-    planned = it.run.run_stage(it.number, LABELS, pending, pay)
+    planned = it.run.run_stage(it.number, LABELS, pending, run_units)
     return Rows(row_type=Candidate, stages=(planned,)), Rows(row_type=Preference, stages=(planned,))
 
 

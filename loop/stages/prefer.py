@@ -29,8 +29,8 @@ from ..data.training_rows import (
     Outcome,
     add_empty_ratings,
     demonstration_rows,
+    outcome_rows,
     pair_rows,
-    yield_rows,
 )
 from ..data.votes import majority
 from ..run.conditioning import add_control, control_text
@@ -119,7 +119,11 @@ def _commit_made(
         asked = [known[name] for name in dict.fromkeys(drafts["prompt_id"])]
         said = drop_cycles(compared, config, it.number)
         made = how(drafts, said.comparisons, asked, it.number)
-        return {row_type: as_arrow(made.rows), PairingOutcome: as_arrow(made.yields), **said.tables}
+        return {
+            row_type: as_arrow(made.rows),
+            PairingOutcome: as_arrow(made.outcomes),
+            **said.tables,
+        }
 
     work = it.work(verb, {**params, **consistency_params(config)}, candidates, preferences)
     return it.rows(row_type, verb.name, work, make)
@@ -142,7 +146,7 @@ def preferred_pairs(
     asked, by = rows_frame(Prompt, prompts), Origin(rule=PREFERRED, iteration=iteration)
     chosen, rejected = _sides(candidates, preferences, asked)
     rows = pair_rows(chosen, rejected, asked, by)
-    return Made(rows, _yields(preferences, asked, rows, by, Outcome.PAIRED))
+    return Made(rows, _outcomes(preferences, asked, rows, by, Outcome.PAIRED))
 
 
 def preferred_demonstrations(
@@ -152,7 +156,7 @@ def preferred_demonstrations(
     asked, by = rows_frame(Prompt, prompts), Origin(rule=PREFERRED, iteration=iteration)
     chosen = _once(_sides(candidates, preferences, asked).chosen)
     rows = demonstration_rows(chosen, asked, by)
-    return Made(rows, _yields(preferences, asked, rows, by, Outcome.DEMONSTRATED))
+    return Made(rows, _outcomes(preferences, asked, rows, by, Outcome.DEMONSTRATED))
 
 
 def conditioned_demonstrations(
@@ -173,7 +177,7 @@ def conditioned_demonstrations(
         for side, text, rule in ((chosen, positive, WON), (rejected, negative, LOST))
     )
     by = Origin(rule=CONDITIONED, iteration=iteration)
-    return Made(rows, _yields(preferences, asked, rows, by, Outcome.DEMONSTRATED))
+    return Made(rows, _outcomes(preferences, asked, rows, by, Outcome.DEMONSTRATED))
 
 
 def _once(side: pl.DataFrame) -> pl.DataFrame:
@@ -214,7 +218,7 @@ def _looked_up(candidates: pl.DataFrame, decided: pl.DataFrame, side: str) -> pl
     return found.select(candidates.columns)
 
 
-def _yields(
+def _outcomes(
     preferences: pl.DataFrame,
     prompts: pl.DataFrame,
     rows: pl.DataFrame,
@@ -229,4 +233,4 @@ def _yields(
     tied = pl.col("tied")
     reasons = ((tied.is_null(), Outcome.NOT_COMPARED), (tied, Outcome.TIED))
     last = Outcome.UNREAD
-    return yield_rows(known, rows, by, success=success, reasons=reasons, otherwise=last)
+    return outcome_rows(known, rows, by, success=success, reasons=reasons, otherwise=last)

@@ -2,7 +2,7 @@
 
 An online method then optimises r(x, y) - r(x, y_ref), whose mean is near 0 while the policy still
 is M_0, even if the reward model's scores differ much between prompts. Answers and rewards are
-committed before training begins; receipts here list the prompts that are skipped because their
+committed before training begins; filter counts here list the prompts that are skipped because their
 reference answer failed or could not be scored.
 """
 
@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from ...policies.trainers.step_files import ReferenceReward
 from ...stores.journal_reader import Unit
 from ...stores.keys import digest
-from ...stores.records import Candidate, Receipt, Reward
+from ...stores.records import Candidate, FilterCount, Reward
 from ...stores.schemas import RowsByType
-from ..data.receipts import KEPT, receipts
+from ..data.filter_counts import KEPT, filter_counts
 from ..run.handles import Rows
 from ..run.iteration import Iteration
 from ..run.outcomes import NothingToTrainOn
@@ -38,7 +38,7 @@ class References:
 
 
 def references(it: Iteration, answers: Rows[Candidate], rewards: Rows[Reward]) -> References:
-    """Return the rewards of M_0's answers, one a prompt, and commit receipts of unrewarded prompts.
+    """Return the rewards of M_0's answers, one a prompt; commit counts of unrewarded prompts.
 
     Raises:
         NothingToTrainOn: if every prompt is unrewarded.
@@ -46,7 +46,7 @@ def references(it: Iteration, answers: Rows[Candidate], rewards: Rows[Reward]) -
 
     def make(unit: Unit) -> RowsByType:
         fates = fates_of(it.chunk(answers, unit.chunk), it.chunk(rewards, unit.chunk))
-        return {Receipt: receipts(it.number, FILTER, "prompts", fates)}
+        return {FilterCount: filter_counts(it.number, FILTER, "prompts", fates)}
 
     work = it.work(REWARD_REFERENCES, None, answers, rewards)
     planned = it.run.make(it.number, FILTER, work, make)
@@ -56,7 +56,7 @@ def references(it: Iteration, answers: Rows[Candidate], rewards: Rows[Reward]) -
         found |= reference_rewards(it.chunk(answers, chunk), it.chunk(rewards, chunk))
     if not found:
         raise NothingToTrainOn(
-            f"iteration {it.number}: no reference answer has a reward; see the receipts of "
+            f"iteration {it.number}: no reference answer has a reward; see the filter counts of "
             f"{FILTER} in `lpfloop status`"
         )
     return References(rewards=found, key=digest(planned.keys(it.run.store.journal)))

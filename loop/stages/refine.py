@@ -115,7 +115,7 @@ def revise(
         it.number,
         REVISE.name,
         it.work(REVISE, params, drafts, critiques),
-        lambda stage: drawing.pay(stage, work),
+        lambda stage: drawing.run_units(stage, work),
         places=it.run.places.of(critic),
         judge=True,
     )

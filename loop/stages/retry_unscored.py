@@ -36,7 +36,7 @@ TRAINING = frozenset({"train", "train_reward"}) | ONLINE
 """The stages that train, by the first word of their labels."""
 
 
-def pay_judgements(judging: JudgedStage[Any, Any, Any], label: str, work: Work) -> Planned:
+def run_judgements(judging: JudgedStage[Any, Any, Any], label: str, work: Work) -> Planned:
     """Pay a stage of judgements, retry it if the user asked for that, and return the stage.
 
     Raises:
@@ -48,7 +48,7 @@ def pay_judgements(judging: JudgedStage[Any, Any, Any], label: str, work: Work) 
         iteration,
         label,
         work,
-        lambda stage: judging.pay(stage, replies),
+        lambda stage: judging.run_units(stage, replies),
         places=judging.where,
         judge=True,
     )
@@ -183,7 +183,7 @@ def _retry(judging: JudgedStage[Any, Any, Any], planned: Planned, kind: Judgemen
     time_ = StageTime(run.wall_time)
     time_.begin()
     try:
-        judging.pay(stage, lambda unit: units[unit.key][1])
+        judging.run_units(stage, lambda unit: units[unit.key][1])
     finally:
         seconds, _ = time_.end()
         if_there_is_room(lambda: run.store.journal.add_seconds(*where, seconds))

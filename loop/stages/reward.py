@@ -39,7 +39,7 @@ def reward(
         it.number,
         f"reward:{candidates.label}",
         pending,
-        lambda stage: scoring.pay(stage, lambda unit: it.chunk(candidates, unit.chunk)),
+        lambda stage: scoring.run_units(stage, lambda unit: it.chunk(candidates, unit.chunk)),
         places=scoring.where,
     )
     return Rows(row_type=Reward, stages=(planned,))
@@ -85,7 +85,7 @@ class Scoring:
         """The folder of a reward model that this run trained."""
         return self.run.store.folder / self.model.path if self.model else None
 
-    def pay(self, stage: Stage, work: Callable[[Unit], Sequence[Candidate]]) -> None:
+    def run_units(self, stage: Stage, work: Callable[[Unit], Sequence[Candidate]]) -> None:
         """Score the pending units of the stage; `work` gives a unit's candidates when it begins."""
         if self.reward_id is None:
             self._leave_unrewarded(stage, work)
@@ -102,7 +102,7 @@ class Scoring:
             line=ScorerClient(scorer=self.run.models.scorer(folder)),
             work=lambda unit: [self._is_scored(candidate) for candidate in work(unit)],
             commit=commit,
-        ).pay(stage)
+        ).run_units(stage)
 
     def _leave_unrewarded(self, stage: Stage, work: Callable[[Unit], Sequence[Candidate]]) -> None:
         for unit in stage.units():

@@ -94,7 +94,7 @@ def draw_candidates(
         it.number,
         label,
         pending,
-        lambda stage: drawing.pay(stage, lambda unit: work(unit.chunk, unit.key)),
+        lambda stage: drawing.run_units(stage, lambda unit: work(unit.chunk, unit.key)),
         places=it.run.places.of(it.policy),
     )
     return Rows(row_type=Candidate, stages=(planned,))
@@ -150,7 +150,7 @@ class CandidateDrawing:
     model: str | None = None
     judge: bool = False
 
-    def pay(self, stage: Stage, work: Callable[[Unit], Sequence[Draw]]) -> None:
+    def run_units(self, stage: Stage, work: Callable[[Unit], Sequence[Draw]]) -> None:
         """Draw the pending units of the stage; `work` gives a unit's draws when it begins."""
         sampling = engine_sampling(self.sampling)
         line = EngineClient(
@@ -174,7 +174,7 @@ class CandidateDrawing:
             line=line,
             work=lambda unit: list(map(asked, work(unit))),
             commit=commit,
-        ).pay(stage)
+        ).run_units(stage)
         if cut := ends["truncated_thinking"]:
             self.run.reporter.note(
                 CUT_IN_THOUGHT.format(cut, ends.total(), self.sampling.max_tokens),

@@ -19,7 +19,7 @@ from ..run.iteration import Iteration
 from ..run.run import Verb
 from .grade import NOT_WRITTEN, NOWHERE
 from .judging import JudgedStage, JudgeRequest, Posed, judge_line, judge_params
-from .retry_unscored import pay_judgements
+from .retry_unscored import run_judgements
 
 SCORE_ANSWERS = Verb("score_answers")
 
@@ -36,7 +36,7 @@ def score_answers(it: Iteration, answers: Rows[Candidate], form: AnswerForm) -> 
         answers=lambda chunk: it.chunk(answers, chunk),
     )
     work = it.work(SCORE_ANSWERS, scoring.params, answers)
-    stage = pay_judgements(scoring, f"{SCORE_ANSWERS.name}:{answers.label}:{form.name}", work)
+    stage = run_judgements(scoring, f"{SCORE_ANSWERS.name}:{answers.label}:{form.name}", work)
     return Rows(row_type=Grade, stages=(stage,))
 
 

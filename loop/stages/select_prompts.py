@@ -12,16 +12,16 @@ from dataclasses import dataclass, field
 from ...critics.quality.prompt_review import ReviewedPrompt, Reviewer
 from ...stores.journal_reader import Unit
 from ...stores.keys import Json, derive_seed, row_id
-from ...stores.records import SCORED, Prompt, PromptReview, Receipt
+from ...stores.records import SCORED, FilterCount, Prompt, PromptReview
 from ...stores.schemas import RowsByType
+from ..data.filter_counts import KEPT, filter_counts, ids_by_fate, keeps
 from ..data.prompt_rules import Rules
-from ..data.receipts import KEPT, ids_by_fate, keeps, receipts
 from ..run.handles import Planned, Prompts, chunk_prompts, content_key
 from ..run.outcomes import NothingToTrainOn
 from ..run.run import Run, Verb, Work
 from .judgement_kinds import REVIEW
 from .judging import JudgedStage, JudgeRequest, Posed, judge_line, judge_params
-from .retry_unscored import pay_judgements
+from .retry_unscored import run_judgements
 
 FILTER_PROMPTS, REVIEW_PROMPTS = Verb("filter"), Verb("review")
 ITERATION = 0
@@ -114,7 +114,9 @@ def _by_rules(run: Run, prompts: Sequence[Prompt], rules: Rules) -> list[Prompt]
     )
 
     def make(_: Unit) -> RowsByType:
-        return {Receipt: receipts(ITERATION, RULES, "prompts", ids_by_fate(prompts, fates))}
+        return {
+            FilterCount: filter_counts(ITERATION, RULES, "prompts", ids_by_fate(prompts, fates))
+        }
 
     run.make(ITERATION, RULES, work, make)
     return _kept_prompts(prompts, fates)
@@ -148,7 +150,7 @@ def review_prompts(
         upstream=(chunks.identity,),
         reads=chunks.each_key,
     )
-    planned = pay_judgements(reviewing, label, work)
+    planned = run_judgements(reviewing, label, work)
     run.flow.settle(planned)
     keys = planned.keys(run.store.journal)
     return planned, [row for key in keys for row in run.store.rows(PromptReview, key)]
@@ -210,12 +212,12 @@ def _by_quality(
     )
 
     def make(_: Unit) -> RowsByType:
-        rows = receipts(ITERATION, QUALITY, "prompts", ids_by_fate(prompts, fates))
+        rows = filter_counts(ITERATION, QUALITY, "prompts", ids_by_fate(prompts, fates))
         if reviewer.taxonomy is not None:
             counted = by_class(reviewer.taxonomy.names, kept, classes, config.per_intention)
-            rows += receipts(ITERATION, INTENTIONS, "prompts", counted)
+            rows += filter_counts(ITERATION, INTENTIONS, "prompts", counted)
             _warn(run, counted)
-        return {Receipt: rows}
+        return {FilterCount: rows}
 
     run.decide_by(run.make(ITERATION, QUALITY, work, make))
     return kept, classes

@@ -74,13 +74,13 @@ def try_trainings(
     twos = distinct_twos(it.chunk(answers, 0))
     if is_endpoint(it.policy.location) or not twos:
         return False
-    works = {method: _pay(it, answers, twos, method, name) for method in methods}
+    works = {method: _run_units(it, answers, twos, method, name) for method in methods}
     for work in works.values():
         shutil.rmtree(work.parent, ignore_errors=True)
     return True
 
 
-def _pay(
+def _run_units(
     it: Iteration, answers: Rows[Candidate], twos: Sequence[Two], method: Trained, name: str
 ) -> Path:
     """Pay the step of one method; return its work folder."""
@@ -92,7 +92,7 @@ def _pay(
     }
     pending = it.whole(STEP, params, answers)
 
-    def pay(stage: Stage) -> None:
+    def run_units(stage: Stage) -> None:
         for unit in stage.units():
             it.run.models.make_room()
             job = _job(it, method, twos, _work_folder(it, stage.planned))
@@ -101,7 +101,9 @@ def _pay(
             stage.commit(unit, {Statistic: told}, UnitStats(rows=1))
 
     places = it.run.places.of_training("auto")
-    planned = it.run.run_stage(it.number, f"step:{name}:{method}", pending, pay, places=places)
+    planned = it.run.run_stage(
+        it.number, f"step:{name}:{method}", pending, run_units, places=places
+    )
     return _work_folder(it, planned)
 
 

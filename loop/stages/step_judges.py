@@ -17,7 +17,7 @@ from ...policies.trainers.job import RewardSource
 from ...policies.trainers.step_files import statistics
 from ...stores.journal_reader import Cost, Unit
 from ...stores.keys import Json
-from ...stores.records import SCORED, Candidate, Critique, Prompt, Receipt, Reward, Statistic
+from ...stores.records import SCORED, Candidate, Critique, FilterCount, Prompt, Reward, Statistic
 from ...stores.schemas import RowsByType
 from ..data.judged_candidates import VERIFIED, VERIFIER
 from ..run.device_placement import ELSEWHERE, Places
@@ -37,17 +37,17 @@ LONGEST_ASKED = 32
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepJudgements:
-    """The judgements of a step's answers, receipts of the questions, and their cost."""
+    """The judgements of a step's answers, filter counts of the questions, and their cost."""
 
     critiques: Sequence[Critique] = ()
-    receipts: Sequence[Receipt] = ()
+    filter_counts: Sequence[FilterCount] = ()
     cost: UnitStats = field(default_factory=UnitStats)
 
     def __add__(self, other: "StepJudgements") -> "StepJudgements":
         """Return both together."""
         return StepJudgements(
             critiques=(*self.critiques, *other.critiques),
-            receipts=(*self.receipts, *other.receipts),
+            filter_counts=(*self.filter_counts, *other.filter_counts),
             cost=self.cost + other.cost,
         )
 
@@ -193,8 +193,8 @@ class StepJudges:
 
         def take(_: Unit, tables: RowsByType, cost: UnitStats) -> None:
             critiques = cast("Sequence[Critique]", tables[Critique])
-            receipts = cast("Sequence[Receipt]", tables.get(Receipt, ()))
-            said.append(StepJudgements(critiques=critiques, receipts=receipts, cost=cost))
+            filter_counts = cast("Sequence[FilterCount]", tables.get(FilterCount, ()))
+            said.append(StepJudgements(critiques=critiques, filter_counts=filter_counts, cost=cost))
 
         asking = Stage(
             planned=stage.planned,
@@ -204,7 +204,7 @@ class StepJudges:
             rest=stage.rest,
             commits_later=True,
         )
-        judging.pay(asking, lambda _: Replies(most=judging.attempts))
+        judging.run_units(asking, lambda _: Replies(most=judging.attempts))
         for row in (row for told in said for row in told.critiques):
             if row.attempts and row.same_as is None:
                 self.count.add(row.status, row.text)

@@ -24,17 +24,17 @@ from ...stores.keys import Json, digest
 from ...stores.records import (
     Candidate,
     Demonstration,
+    FilterCount,
     PairingOutcome,
     Prompt,
-    Receipt,
     storable,
 )
 from ...stores.schemas import RowsByType
 from ..data.external_candidate import external_candidate
 from ..data.files import InputError, RowError, file_digest, placed_rows
+from ..data.filter_counts import KEPT, filter_counts, ids_by_fate
 from ..data.prompt_rows import to_prompt
 from ..data.prompts import SMOL, TINY, load_prompts, notes_of, read_prompts, shape_of
-from ..data.receipts import KEPT, ids_by_fate, receipts
 from ..data.row_texts import optional_text
 from ..data.splits import TRAIN, UNTRAINED
 from ..data.training_rows import (
@@ -43,7 +43,7 @@ from ..data.training_rows import (
     Outcome,
     add_empty_ratings,
     demonstration_rows,
-    yield_rows,
+    outcome_rows,
 )
 from ..run.handles import Prompts, Rows, content_key
 from ..run.iteration import Iteration
@@ -90,7 +90,7 @@ def demonstrations(it: Iteration, prompts: Prompts) -> Rows[Demonstration]:
         return {
             Demonstration: as_arrow(made.rows),
             Candidate: written,
-            PairingOutcome: as_arrow(made.yields),
+            PairingOutcome: as_arrow(made.outcomes),
         }
 
     return it.rows(Demonstration, "demonstrations", work, make)
@@ -146,7 +146,7 @@ def make_demonstrations(
     prompts, by = rows_frame(Prompt, asked), Origin(rule=PEOPLE, iteration=iteration)
     rows = demonstration_rows(add_empty_ratings(rows_frame(Candidate, written)), prompts, by)
     done, missing = Outcome.DEMONSTRATED, Outcome.NO_DEMONSTRATION
-    return Made(rows, yield_rows(prompts, rows, by, success=done, otherwise=missing))
+    return Made(rows, outcome_rows(prompts, rows, by, success=done, otherwise=missing))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -289,7 +289,7 @@ def rows_of(chunk: Sequence[Answered], known: Container[str]) -> RowsByType:
         Demonstration: as_arrow(made),
         Candidate: written,
         Prompt: [prompt for prompt in prompts if prompt.prompt_id not in known],
-        Receipt: receipts(BEFORE, STAGE, "prompts", fates),
+        FilterCount: filter_counts(BEFORE, STAGE, "prompts", fates),
     }
 
 

@@ -19,9 +19,9 @@ from ...stores.records import (
     Candidate,
     Checkpoint,
     Demonstration,
+    FilterCount,
     Pair,
     PairingOutcome,
-    Receipt,
     Statistic,
     UnpairedAnswer,
 )
@@ -84,7 +84,7 @@ def train(
     if beside is not None:
         pending = beside.add_to(pending)
 
-    def pay(stage: Stage) -> None:
+    def run_units(stage: Stage) -> None:
         # Not `Run.make`: its progress counts steps, not the one row.
         for unit in stage.units():
             require_enough(run, it.number, rows, policy)
@@ -93,7 +93,7 @@ def train(
             report_training(run, it.number, "train", METHODS[rows.row_type], result)
 
     places = run.places.of_training(config.devices)
-    planned = run.run_stage(it.number, "train", pending, pay, places=places)
+    planned = run.run_stage(it.number, "train", pending, run_units, places=places)
     reach("checkpoint.committed")
     run.decide_by(planned)
     (checkpoint,) = run.store.rows(Checkpoint, planned.key(run.store.journal, 0))
@@ -236,9 +236,9 @@ def _outcomes(run: Run, rows: Trainable) -> str:
         held = run.store.journal.parts_of(key)
         if TABLES[PairingOutcome] in held:
             prompts.update(row.outcome for row in run.store.rows(PairingOutcome, key))
-        elif TABLES[Receipt] in held:
-            for receipt in run.store.rows(Receipt, key):
-                filtered[receipt.outcome] += receipt.count
+        elif TABLES[FilterCount] in held:
+            for counted in run.store.rows(FilterCount, key):
+                filtered[counted.outcome] += counted.count
     counted = (("prompts by outcome", prompts), ("by what a filter did", filtered))
     return "; ".join(
         f"{what}: {', '.join(f'{n} {name}' for name, n in counts.most_common())}"

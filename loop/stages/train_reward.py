@@ -56,7 +56,7 @@ def train_reward(it: Iteration, pairs: Rows[Pair]) -> RewardModel:
     }
     pending = it.whole(TRAIN_REWARD, params, pairs)
 
-    def pay(stage: Stage) -> None:
+    def run_units(stage: Stage) -> None:
         # Not `Run.make`: its progress counts steps, not the one row.
         for unit in stage.units():
             require_enough(it.run, it.number, pairs, start)
@@ -64,7 +64,7 @@ def train_reward(it: Iteration, pairs: Rows[Pair]) -> RewardModel:
             stage.commit(unit, {RewardModel: [row], Statistic: told}, UnitStats(rows=row.steps))
 
     places = it.run.places.of_training(config.training.devices)
-    planned = it.run.run_stage(it.number, "train_reward", pending, pay, places=places)
+    planned = it.run.run_stage(it.number, "train_reward", pending, run_units, places=places)
     it.run.decide_by(planned)
     key = planned.key(it.run.store.journal, 0)
     (model,) = it.run.store.rows(RewardModel, key)

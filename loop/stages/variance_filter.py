@@ -11,9 +11,9 @@ from statistics import pvariance
 from ...configs.recipes import Varied
 from ...configs.schema import ConfigError
 from ...stores.journal_reader import Unit
-from ...stores.records import Candidate, Prompt, Receipt, Reward, RewardModel
+from ...stores.records import Candidate, FilterCount, Prompt, Reward, RewardModel
 from ...stores.schemas import RowsByType
-from ..data.receipts import KEPT, ids_by_fate, keeps, receipts
+from ..data.filter_counts import KEPT, filter_counts, ids_by_fate, keeps
 from ..run.handles import Prompts, Rows, chunk_prompts
 from ..run.iteration import Iteration
 from ..run.outcomes import NothingToTrainOn
@@ -63,7 +63,7 @@ def _varying(
 
     def make(unit: Unit) -> RowsByType:
         outcomes = ids_by_fate(prompts.chunks[unit.chunk], fates[unit.chunk])
-        return {Receipt: receipts(it.number, FILTER, "prompts", outcomes)}
+        return {FilterCount: filter_counts(it.number, FILTER, "prompts", outcomes)}
 
     work = it.work(FILTER_PROMPTS, {"margin": margin}, answers, rewards)
     it.run.make(it.number, FILTER, work, make)

@@ -72,8 +72,8 @@ class Verifying:
         return self.identity
 
     def plan(self, label: str, work: Work) -> Planned:
-        """Plan and pay the stage."""
-        return self.run.run_stage(self.iteration, label, work, self._pay, judge=True)
+        """Plan and run the stage."""
+        return self.run.run_stage(self.iteration, label, work, self._run_units, judge=True)
 
     def critiques(self, candidates: Sequence[Candidate]) -> list[Critique]:
         """Return the verdicts on candidates, as critiques."""
@@ -84,7 +84,7 @@ class Verifying:
         """Return the id of the verdict on a candidate."""
         return critique_id(candidate, self.identity, by_text=self.by_text)
 
-    def _pay(self, stage: Stage) -> None:
+    def _run_units(self, stage: Stage) -> None:
         for unit in stage.units():
             rows = self.critiques(self.candidates(unit.chunk))
             commit_judgements(stage, unit, Critique, rows, UnitStats())

@@ -101,8 +101,8 @@ _PLACES = {
     "trainer.model.saved": "in the trainer: the final model is written",
     "trainer.result": "in the trainer: before the result is written",
     "training.copied": "when the files of a checkpoint are in the bucket, before its list",
-    "adopt.taken": "when an adopting machine has the next epoch, and no journal yet",
-    "adopt.fetched": "when an adopting machine has fetched the journal, before it has its name",
+    "takeover.taken": "when a takeover has the next epoch, and no journal yet",
+    "takeover.fetched": "when a takeover has fetched the journal, before it has its name",
     "control.command": "when a command has come by the control socket, before it takes effect",
 }
 

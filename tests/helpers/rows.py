@@ -70,7 +70,7 @@ PROMPT_REVIEW = r.PromptReview(
     aspects=(r.AspectRating(name="semantics", rating=1, comment="clear"),), intention="arithmetic",
     status="scored", attempts=1, text="{}",
 )  # fmt: skip
-RECEIPT = r.Receipt(
+RECEIPT = r.FilterCount(
     iteration=1, filter="prompt-rules", items="prompts", outcome="too_short", count=2,
     examples=("prompt-1", "prompt-2"),
 )  # fmt: skip

@@ -81,20 +81,20 @@ IDS = {
     "prompts": ("prompt_id",), "candidates": ("candidate_id",), "critiques": ("critique_id",),
     "rewards": ("candidate_id",), "preferences": ("preference_id",), "pairs": ("pair_id",),
     "demonstrations": ("demonstration_id",), "unpaired_answers": ("unpaired_id",),
-    "yields": ("prompt_id", "iteration", "rule"),
+    "pairing_outcomes": ("prompt_id", "iteration", "rule"),
     "checkpoints": ("checkpoint_id",), "grades": ("grade_id",),
     "prompt_reviews": ("prompt_id", "iteration"), "rollouts": ("candidate_id",),
     "statistics": ("iteration", "method", "step", "metric"),
     "evaluations": ("iteration", "checkpoint_id", "benchmark", "metric"),
     "scores": ("iteration", "benchmark", "metric", "candidate_id"),
-    "receipts": ("iteration", "filter", "items", "outcome"),
+    "filter_counts": ("iteration", "filter", "items", "outcome"),
     "verdicts": ("iteration", "against", "split", "scope", "name"), "standings": ("iteration",),
     "alarms": ("iteration", "kind", "scope", "name"), "breakdowns": ("breakdown_id",),
     "claims": ("claim_id",),
 }  # fmt: skip
 """Unique columns of each table.
 
-Receipts are unique for filters with one unit.
+They are unique for filters with one unit.
 """
 
 _calls: list[int] = []

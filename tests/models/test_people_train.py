@@ -93,11 +93,11 @@ def test_dpo_learns_what_most_people_preferred(lake: Path, votes: Path) -> None:
     assert not any(stage.startswith(("sample:pref", "sample", "annotate")) for stage in told.begun)
     run = open_run(lake, "dpo")
     pairs, said = (run.scan(name, iteration=1).collect() for name in ("pairs", "preferences"))
-    receipts = run.scan("receipts", iteration=1).filter(pl.col("filter") == "labels").collect()
+    counts = run.scan("filter_counts", iteration=1).filter(pl.col("filter") == "labels").collect()
     run.close()
     assert set(pairs["rule"]) == {"preferred"}
-    assert receipts["count"].sum() == ROWS
-    kept = receipts.filter(pl.col("outcome") == "kept")["count"].sum()
+    assert counts["count"].sum() == ROWS
+    kept = counts.filter(pl.col("outcome") == "kept")["count"].sum()
     rows = [json.loads(row) for row in votes.read_text().splitlines()]
     clear = [
         row

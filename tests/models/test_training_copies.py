@@ -28,10 +28,10 @@ from lpfloop.policies.trainers.job import TrainJob
 from lpfloop.policies.trainers.step_files import read_step
 from lpfloop.policies.trainers.train_model import train
 from lpfloop.stores.address import STATE, lake_folder
-from lpfloop.stores.adoption import adopt
 from lpfloop.stores.journal import Journal
 from lpfloop.stores.lake import RunWriter, run_folder
 from lpfloop.stores.records import Candidate, Rollout
+from lpfloop.stores.takeover import take_over
 
 pytestmark = pytest.mark.model
 
@@ -40,14 +40,14 @@ RUN, WORK = "a", "f" * 64
 
 @pytest.fixture
 def machine(bucket, tmp_path, environ):
-    """Move to a machine of this name, which begins the run or adopts it; return the open run."""
+    """Move to a machine of this name, which begins or takes over the run; return the open run."""
     stores = list[RunWriter]()
 
     def move(name: str) -> RunWriter:
         environ[STATE] = str(tmp_path / name)
         lake = lake_folder(f"s3://{bucket}/lake")
         if stores:
-            folder = adopt(lake, RUN, force=True).folder
+            folder = take_over(lake, RUN, force=True).folder
             stores.append(RunWriter(Journal(folder)))
         else:
             stores.append(RunWriter(Journal.create(run_folder(lake, RUN), {"config": "{}"})))

@@ -82,7 +82,7 @@ def lake(tmp_path_factory: pytest.TempPathFactory, mix: Path) -> Path:
 def test_pairs_of_grades_and_mix(lake: Path):
     run = open_run(lake, "ultrafeedback-dpo")
     pairs = run.scan("pairs", iteration=1).collect()
-    receipts = run.scan("receipts", iteration=1).collect()
+    filter_counts = run.scan("filter_counts", iteration=1).collect()
     candidates = run.scan("candidates", iteration=1).collect()
     run.close()
     rules = dict(pairs.group_by("rule").len().iter_rows())
@@ -90,11 +90,11 @@ def test_pairs_of_grades_and_mix(lake: Path):
     assert rules["imported"] == MIXED
     graded = pairs.filter(pl.col("rule") == "mean-vs-random")
     assert (graded["chosen_reward"] > graded["rejected_reward"]).all()
-    binarised = receipts.filter(pl.col("filter") == "binarise:mean-vs-random")
+    binarised = filter_counts.filter(pl.col("filter") == "binarise:mean-vs-random")
     assert binarised["count"].sum() == 24
     kept = binarised.filter(pl.col("outcome") == "kept")["count"].sum()
     assert kept == graded.height
-    mixed = receipts.filter((pl.col("filter") == "mix") & (pl.col("outcome") == "kept"))
+    mixed = filter_counts.filter((pl.col("filter") == "mix") & (pl.col("outcome") == "kept"))
     assert mixed["count"].sum() == MIXED
     sides = {*pairs["chosen_id"], *pairs["rejected_id"]}
     assert sides <= set(candidates["candidate_id"])

@@ -12,7 +12,6 @@ from lakes import make_units
 
 from lpfloop.stores import garbage as garbage_module
 from lpfloop.stores.address import ADDRESS, STATE, lake_folder
-from lpfloop.stores.adoption import adopt
 from lpfloop.stores.digest import run_digest
 from lpfloop.stores.durable import make_folder
 from lpfloop.stores.failpoints import VARIABLE, arm
@@ -22,7 +21,8 @@ from lpfloop.stores.journal import Journal
 from lpfloop.stores.journal_reader import Reader, file_path
 from lpfloop.stores.lake import RunWriter, run_folder
 from lpfloop.stores.objects import objects_of
-from lpfloop.stores.run_lease import AdoptedError
+from lpfloop.stores.run_lease import TakenOverError
+from lpfloop.stores.takeover import take_over
 
 COUNTS = [3 + chunk % 4 for chunk in range(9)]
 SEALING = """
@@ -83,25 +83,25 @@ def test_killed_sealing_loses_nothing(run):
 
 
 def test_overtaken_while_discarding(bucket, tmp_path, environ, monkeypatch):
-    """Another machine adopts the run, and rewrites its units into files like the removed ones."""
+    """Another machine takes over, and rewrites units into files like the removed ones."""
     monkeypatch.setattr(garbage_module, "FEW", 1)
-    lake, adopted = f"s3://{bucket}/lake", list[tuple[Path, str]]()
+    lake, taken_over = f"s3://{bucket}/lake", list[tuple[Path, str]]()
     environ[STATE] = str(tmp_path / "one")
     make_units(run_folder(lake_folder(lake), "a"), COUNTS).close()
 
     def take(_: str) -> None:
         environ[STATE] = str(tmp_path / "two")
-        run = adopt(lake_folder(lake), "a", force=True).folder
+        run = take_over(lake_folder(lake), "a", force=True).folder
         make_units(run, COUNTS).close()
-        adopted.append((run, run_digest(run)))
+        taken_over.append((run, run_digest(run)))
         environ[STATE] = str(tmp_path / "one")
 
     with closing(Journal(run_folder(lake_folder(lake), "a"))) as one:
         one.forget(1, "sample")
         with (
             arm({"object.delete.after#1": take}),
-            pytest.raises(AdoptedError, match="was adopted"),
+            pytest.raises(TakenOverError, match="was taken over"),
         ):
             collect(one, garbage(one))
-    ((run, digest),) = adopted
+    ((run, digest),) = taken_over
     require_whole(run, digest)

@@ -42,7 +42,7 @@ SEED = 20_261_121
 LONGEST = 5
 """Maximum of kills of one run before the test finishes and compares it."""
 OWN = ("journal.amend.", "journal.forget.")
-BUCKET = ("object.", "head.", "snapshot.", "adopt.", "training.copied")
+BUCKET = ("object.", "head.", "snapshot.", "takeover.", "training.copied")
 ELSEWHERE = ("trainer.", "control.", *OWN, *BUCKET)
 """Failpoints that other tests kill at: those in other processes, commands and buckets."""
 

@@ -1,4 +1,4 @@
-"""A run in a bucket survives its machine: another one adopts it, with the same digest."""
+"""A run in a bucket survives its machine: another one takes it over, with the same digest."""
 
 import dataclasses
 import logging
@@ -24,7 +24,6 @@ from lpfloop.loop.daemon.loop import run_loop
 from lpfloop.loop.run.stop import StopSignal
 from lpfloop.stores import journal_snapshots, run_lease
 from lpfloop.stores.address import STATE, lake_folder
-from lpfloop.stores.adoption import AdoptionError, adopt
 from lpfloop.stores.bucket import Bucket, BucketError
 from lpfloop.stores.failpoints import arm
 from lpfloop.stores.journal import Journal
@@ -32,7 +31,8 @@ from lpfloop.stores.journal_reader import JOURNAL
 from lpfloop.stores.journal_snapshots import snapshots
 from lpfloop.stores.lake import RunReader, RunWriter, run_folder
 from lpfloop.stores.records import Candidate
-from lpfloop.stores.run_lease import AdoptedError, newest_head
+from lpfloop.stores.run_lease import TakenOverError, newest_head
+from lpfloop.stores.takeover import TakeoverError, take_over
 
 FACTS = {"config": "{}", "fingerprint": "{}"}
 HANG_S = 250
@@ -91,55 +91,55 @@ def bucket_of_run(url: str) -> Bucket:
     return Bucket(f"{url}/runs/{RUN}")
 
 
-def test_adopted_head_commits_nothing(machine, url, call):
+def test_taken_head_commits_nothing(machine, url, call):
     folder = run_folder(machine("one"), RUN)
     old = Journal.create(folder, FACTS)
     old.take_snapshot()
-    adopt(machine("two"), RUN, force=True)
-    said = rf"run {RUN} was adopted"
-    with pytest.raises(AdoptedError, match=said):
+    take_over(machine("two"), RUN, force=True)
+    said = rf"run {RUN} was taken over"
+    with pytest.raises(TakenOverError, match=said):
         old.check_head()
-    with pytest.raises(AdoptedError, match=said):
+    with pytest.raises(TakenOverError, match=said):
         old.record("note", "lost")
-    with pytest.raises(AdoptedError, match=said):
+    with pytest.raises(TakenOverError, match=said):
         old.take_snapshot()
     old.close()
     assert {snapshot.epoch for snapshot in snapshots(bucket_of_run(url))} == {3}
     machine("one")
-    with pytest.raises(AdoptedError, match="no longer"):
+    with pytest.raises(TakenOverError, match="no longer"):
         Journal(folder)
     code, _, stderr = call(url, "lake", "gc", RUN)
     assert (code, "no longer" in stderr) == (2, True)
-    with pytest.raises(AdoptionError, match=re.escape(str(folder))):
-        adopt(machine("one"), RUN)
+    with pytest.raises(TakeoverError, match=re.escape(str(folder))):
+        take_over(machine("one"), RUN)
 
 
 def test_living_head_left_alone(machine, monkeypatch):
     journal = Journal.create(run_folder(machine("one"), RUN), FACTS)
     journal.take_snapshot()
     lake = machine("two")
-    with pytest.raises(BucketError, match="lpfloop adopt"):
+    with pytest.raises(BucketError, match="lpfloop takeover"):
         Journal.create(run_folder(lake, RUN), FACTS)
-    with pytest.raises(AdoptionError, match="--force"):
-        adopt(lake, RUN)
+    with pytest.raises(TakeoverError, match="--force"):
+        take_over(lake, RUN)
     assert not run_folder(lake, RUN).exists()
-    monkeypatch.setattr("lpfloop.stores.adoption.ALIVE_S", -1.0)
-    assert adopt(lake, RUN).before.epoch == 1
+    monkeypatch.setattr("lpfloop.stores.takeover.ALIVE_S", -1.0)
+    assert take_over(lake, RUN).before.epoch == 1
     journal.close()
 
 
-def test_one_of_three_adopts(machine, url):
+def test_one_of_three_takes_over(machine, url):
     started(machine("one"))
     lakes = [machine(name) for name in ("two", "three", "four")]
     results = list[object]()
-    # All of them see that the run can be adopted before any of them takes it.
+    # All of them see that the run can be taken over before any of them takes it.
     seen_by_all = threading.Barrier(len(lakes), timeout=HANG_S)
     about_to_take = {f"head.take.before#{n + 1}": lambda _: seen_by_all.wait() for n in range(3)}
 
     def take(lake: Path) -> None:
         try:
-            results.append(adopt(lake, RUN).folder)
-        except (AdoptedError, AdoptionError) as error:
+            results.append(take_over(lake, RUN).folder)
+        except (TakenOverError, TakeoverError) as error:
             results.append(error)
 
     threads = [threading.Thread(target=take, args=(lake,), daemon=True) for lake in lakes]
@@ -165,33 +165,33 @@ def test_damaged_snapshot_passed_over(machine, url):
     journal.close()
     newest, before = snapshots(bucket_of_run(url))
     bucket_of_run(url).put(newest.name, b"spoiled")
-    found = adopt(machine("two"), RUN)
+    found = take_over(machine("two"), RUN)
     assert (found.passed_over, found.snapshot.number) == (1, before.number)
     with closing(RunReader(found.folder)) as run:
         assert run.journal.events("note") == ["first"]
     for each in snapshots(bucket_of_run(url)):
         bucket_of_run(url).put(each.name, b"spoiled")
-    with pytest.raises(AdoptionError, match="all damaged"):
-        adopt(machine("three"), RUN)
+    with pytest.raises(TakeoverError, match="all damaged"):
+        take_over(machine("three"), RUN)
 
 
 def test_refusals(machine, url, tmp_path, call):
     lake = machine("one")
     for arguments, said in (
-        ((str(tmp_path),), "is a folder: only runs in a bucket"),
+        ((str(tmp_path),), "is a folder: `takeover` is for runs in a bucket"),
         ((url,), "holds no run that is not here"),
-        ((url, RUN), "holds no run that could be adopted"),
+        ((url, RUN), "holds no run that could be taken over"),
     ):
-        code, _, stderr = call(tmp_path, "adopt", *arguments)
+        code, _, stderr = call(tmp_path, "takeover", *arguments)
         assert code == 2
         assert said in " ".join(stderr.split())
     started(lake)
-    code, _, stderr = call(tmp_path, "adopt", url, RUN)
+    code, _, stderr = call(tmp_path, "takeover", url, RUN)
     assert (code, f"`lpfloop resume {RUN} --lake {url}` continues" in stderr) == (2, True)
     for each in snapshots(bucket_of_run(url)):
         bucket_of_run(url).delete(each.name)
     machine("two")
-    code, _, stderr = call(tmp_path, "adopt", url, RUN)
+    code, _, stderr = call(tmp_path, "takeover", url, RUN)
     assert (code, "holds no snapshot of the journal" in stderr) == (2, True)
     assert not run_folder(lake_folder(url), RUN).exists()
 
@@ -230,7 +230,7 @@ def test_bucket_away(machine, s3_server, environ, monkeypatch):
         store.close()
     journal_snapshots.logger.removeHandler(handler)
     environ["AWS_ENDPOINT_URL"] = s3_server
-    assert adopt(machine("two"), RUN).folder
+    assert take_over(machine("two"), RUN).folder
 
 
 def with_stage(folder: Path) -> RunWriter:
@@ -260,7 +260,7 @@ def test_rows_of_an_open_stage_in_snapshot(machine, url, s3_server, environ):
         store.seal()
         assert len(bucket_of_run(url).sizes("files")) == 1
         environ["AWS_ENDPOINT_URL"] = s3_server
-        found = adopt(machine("two"), RUN, force=True)
+        found = take_over(machine("two"), RUN, force=True)
         assert found.missing == []
         store.close()
     with closing(RunReader(found.folder)) as run:
@@ -273,7 +273,7 @@ def test_missing_is_owed(machine, url):
     commit(store, 11)
     store.close()
     bucket_of_run(url).delete(next(iter(bucket_of_run(url).sizes("files"))))
-    found = adopt(machine("two"), RUN)
+    found = take_over(machine("two"), RUN)
     assert len(found.missing) == 12
     with closing(RunReader(found.folder)) as run:
         assert len(run.journal.pending(1, "sample")) == 12
@@ -287,7 +287,7 @@ def test_killed_head_same_digest(point, machine, url, s3_server, config, digest,
     assert Attempt(lake=lake, work=first, points={point: "kill"}).start() == KILLED
     shutil.rmtree(lake)
     lake = machine("two")
-    assert call(url, "adopt", url, "--force")[:2] == (0, f"{RUN}\n")
+    assert call(url, "takeover", url, "--force")[:2] == (0, f"{RUN}\n")
     Attempt(lake=lake, work=work).finish()
     found = seen(lake)
     assert (found.digest, found.damaged, found.pending) == (digest, [], [])
@@ -302,15 +302,15 @@ def _kept_after_each_iteration(lake: Path, *, endpoint: str, config: RunConfig) 
     )
 
 
-def test_killed_adoption_begins_again(machine, s3_server):
+def test_killed_takeover_begins_again(machine, s3_server):
     started(machine("one"))
     lake = machine("two")
-    work = partial(_adopt_there, endpoint=s3_server)
-    assert Attempt(lake=lake, work=work, points={"adopt.taken#1": "kill"}).start() == KILLED
+    work = partial(_take_over_there, endpoint=s3_server)
+    assert Attempt(lake=lake, work=work, points={"takeover.taken#1": "kill"}).start() == KILLED
     assert not (run_folder(lake, RUN) / JOURNAL).exists()
-    assert adopt(lake, RUN).folder == run_folder(lake, RUN)
+    assert take_over(lake, RUN).folder == run_folder(lake, RUN)
 
 
-def _adopt_there(lake: Path, *, endpoint: str) -> None:
+def _take_over_there(lake: Path, *, endpoint: str) -> None:
     os.environ.update(environment(endpoint))
-    adopt(lake, RUN)
+    take_over(lake, RUN)

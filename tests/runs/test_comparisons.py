@@ -17,7 +17,7 @@ from lpfloop.loop.stages.compare import annotate
 from lpfloop.loop.stages.prefer import demonstrate_preferred, prefer
 from lpfloop.loop.stages.sample import sample
 from lpfloop.policies.trainers.length_bias import bucket_of
-from lpfloop.stores.records import Candidate, Pair, Receipt
+from lpfloop.stores.records import Candidate, FilterCount, Pair
 
 EVERY = (
     "policy.engine.script=scripts:wordy_policy",
@@ -36,11 +36,13 @@ def job(folder: Path, script: str, *overrides: str, name: str = "a") -> Job:
     return Job(config=judged_config(folder, script, *overrides), lake=folder, name=name)
 
 
-def receipts(it: Iteration, handle: Rows[Pair]) -> list[Receipt]:
+def filter_counts(it: Iteration, handle: Rows[Pair]) -> list[FilterCount]:
     it.run.store.flush()
     (stage,) = handle.stages
     return [
-        row for key in stage.keys(it.run.store.journal) for row in it.run.store.rows(Receipt, key)
+        row
+        for key in stage.keys(it.run.store.journal)
+        for row in it.run.store.rows(FilterCount, key)
     ]
 
 
@@ -75,13 +77,13 @@ def test_cycles_give_no_pair(tmp_path):
         preferences = annotate(it, drafts)
         said = handle_rows(it, preferences)
         handle = prefer(it, drafts, preferences)
-        pairs, told = handle_rows(it, handle), receipts(it, handle)
+        pairs, told = handle_rows(it, handle), filter_counts(it, handle)
         shown = demonstrate_preferred(it, drafts, preferences)
         learned = handle_rows(it, shown)
     count = Counter[str]()
-    for receipt in told:
-        assert (receipt.filter, receipt.items) == ("consistency", "comparisons")
-        count[receipt.outcome] += receipt.count
+    for counted in told:
+        assert (counted.filter, counted.items) == ("consistency", "comparisons")
+        count[counted.outcome] += counted.count
     assert count.total() == len(said)
     assert count["kept"] == len(pairs)
     assert count["circular"] > 5
@@ -102,7 +104,7 @@ def test_balanced_lengths(tmp_path):
         drafts = sample(it, it.prompts(), n=4)
         preferences = annotate(it, drafts)
         handle = prefer(it, drafts, preferences)
-        pairs, told = handle_rows(it, handle), receipts(it, handle)
+        pairs, told = handle_rows(it, handle), filter_counts(it, handle)
         long = lengths(handle_rows(it, drafts))
     assert {pair.rule for pair in pairs} == {"preferred/balanced"}
     assert len({pair.pair_id for pair in pairs}) == len(pairs) > 20
@@ -113,9 +115,9 @@ def test_balanced_lengths(tmp_path):
     buckets = {bucket for bucket, _ in sides}
     assert all(sides[bucket, True] == sides[bucket, False] for bucket in buckets)
     dropped = Counter[str]()
-    for receipt in told:
-        if receipt.outcome != "kept":
-            dropped[receipt.outcome] += receipt.count
+    for counted in told:
+        if counted.outcome != "kept":
+            dropped[counted.outcome] += counted.count
     assert dropped["longer_wins"] > dropped["longer_loses"]
     assert sum(r.count for r in told if r.outcome == "kept") == len(pairs)
     assert {r.filter.removeprefix("balance_length/") for r in told} >= buckets

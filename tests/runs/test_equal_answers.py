@@ -65,9 +65,9 @@ def held(it: Iteration, *texts: str, **changes: object) -> Rows[Candidate]:
     return Rows(row_type=Candidate, stages=(made,))
 
 
-def receipts(folder: Path, name: str) -> dict[str, tuple[int, tuple[str, ...]]]:
+def filter_counts(folder: Path, name: str) -> dict[str, tuple[int, tuple[str, ...]]]:
     with closing(RunReader(run_folder(folder, "a"))) as run:
-        frame = run.scan("receipts").collect()
+        frame = run.scan("filter_counts").collect()
     of = [row for row in frame.iter_rows(named=True) if row["filter"] == name]
     return {row["outcome"]: (row["count"], tuple(row["examples"])) for row in of}
 
@@ -84,7 +84,7 @@ def test_equal_completions_are_graded_once(tmp_path, asked):
         if row.same_as is not None:
             first = by_id[row.same_as]
             assert (first.candidate_id, first.text, first.order) == ("c0", row.text, row.order)
-    told = receipts(tmp_path, "grade:honesty")
+    told = filter_counts(tmp_path, "grade:honesty")
     assert told == {"kept": (2, ("c0", "c1")), "kept: equal to another": (2, ("c2", "c3"))}
 
 
@@ -109,4 +109,4 @@ def test_cut_completion_is_not_graded(tmp_path, asked):
     assert [question.count("<text ") for question in questions(asked)] == [1] * 4
     cut = [row for row in found if row.candidate_id == "c1"]
     assert {(row.rating, row.status, row.attempts) for row in cut} == {(None, "truncated", 0)}
-    assert receipts(tmp_path, "grade:honesty")["truncated"] == (1, ("c1",))
+    assert filter_counts(tmp_path, "grade:honesty")["truncated"] == (1, ("c1",))

@@ -1,4 +1,4 @@
-"""lpfloop filters prompts by rule and by judgment, once a run, each with a receipt."""
+"""lpfloop filters prompts by rule and by judgment, once a run, and counts each outcome."""
 
 from collections import Counter
 from collections.abc import Iterator
@@ -60,7 +60,7 @@ def texts_of(prompts) -> set[str]:
 
 def receipts_of(folder: Path) -> dict[str, dict[str, int]]:
     reader = open_run(folder, "a")
-    found = status(reader, 0)["iterations"][0]["receipts"]
+    found = status(reader, 0)["iterations"][0]["filter_counts"]
     reader.close()
     return {
         account["filter"]: {o["outcome"]: o["count"] for o in account["outcomes"]}

@@ -26,7 +26,15 @@ READS = 4
 """Number of ways, drawn at random, of reading a lake after each flip."""
 TOLD, KEPT = "told", "kept"
 NAMED = re.compile(r"/runs/[\w/.-]+\.(?:parquet|json)")
-TABLES = ("prompts", "candidates", "critiques", "rewards", "pairs", "yields", "checkpoints")
+TABLES = (
+    "prompts",
+    "candidates",
+    "critiques",
+    "rewards",
+    "pairs",
+    "pairing_outcomes",
+    "checkpoints",
+)
 COMMANDS = (
     f"status {RUN} --json",
     f"critiques {RUN} --format csv",

@@ -60,11 +60,11 @@ def parts(lake: Path, name: str) -> dict[str, list[Part]]:
     return found
 
 
-def adopted(lake: Path) -> set[str]:
+def reused(lake: Path) -> set[str]:
     """Return the child's units that were reused."""
     with closing(sqlite3.connect(run_folder(lake, CHILD) / "journal.sqlite")) as journal:
         said = journal.execute("SELECT key, telemetry FROM units WHERE done").fetchall()
-    return {key for key, telemetry in said if "adopted" in json.loads(telemetry)}
+    return {key for key, telemetry in said if "reused" in json.loads(telemetry)}
 
 
 def spent_questions(lake: Path) -> int:
@@ -76,17 +76,17 @@ def test_unchanged_fork_queries_nobody(parent):
     loop(parent.lake, config=parent.config, name=CHILD, fork=RUN)
     assert spent_questions(parent.lake) == before
     assert whole(parent.lake, CHILD) == parent.whole
-    assert adopted(parent.lake) == set(parts(parent.lake, RUN))
+    assert reused(parent.lake) == set(parts(parent.lake, RUN))
 
 
-def test_adopts_units_whose_keys_hold(parent):
+def test_reuses_units_whose_keys_hold(parent):
     config = small_config(parent.prompts, "critic.attempts=3")
     with pytest.raises(ConfigError, match=r"another configuration"):
         loop(parent.lake, config=config)
     before = calls(parent.lake)
     loop(parent.lake, config=config, name=CHILD, fork=RUN)
     mine, theirs = parts(parent.lake, CHILD), parts(parent.lake, RUN)
-    assert adopted(parent.lake) == set(mine) & set(theirs)
+    assert reused(parent.lake) == set(mine) & set(theirs)
     first = {p.stage: unit in theirs for unit in mine for p in mine[unit] if p.iteration == 1}
     stages = ("sample", "critique:sample", "refine", "pair", "train")
     assert [first[stage] for stage in stages] == [True, False, False, False, False]

@@ -44,11 +44,11 @@ def reused(found: Plan) -> dict[tuple[int, str], int]:
     return {(stage.iteration, stage.stage): stage.reused for stage in found.stages if stage.reused}
 
 
-def adopted(lake: Path, name: str) -> Iterator[tuple[tuple[int, str], int]]:
+def reused_in(lake: Path, name: str) -> Iterator[tuple[tuple[int, str], int]]:
     with closing(Reader(run_folder(lake, name))) as reader:
         for stage in reader.stages():
-            if stage.totals.get("adopted"):
-                yield (stage.iteration, stage.stage), round(stage.totals["adopted"])
+            if stage.totals.get("reused"):
+                yield (stage.iteration, stage.stage), round(stage.totals["reused"])
 
 
 @pytest.mark.parametrize(
@@ -66,7 +66,7 @@ def test_fork_reuses_what_its_plan_says(lake: Path, name: str, changes: tuple[st
     told = reused(plan(lake, *changes))
     with stand_ins(lake):
         loop(lake, config=config(lake, *changes), name=name, fork=RUN)
-    assert told == dict(adopted(lake, name))
+    assert told == dict(reused_in(lake, name))
 
 
 def test_calls_are_those_left(lake: Path) -> None:

@@ -7,8 +7,8 @@ from world import RUN, loop, quick_folder, stand_ins, write_prompts
 from world import SMALL as CRASHING
 
 from lpfloop.configs.load import load_config
+from lpfloop.loop.data.filter_counts import accounts
 from lpfloop.loop.data.pairs import CONTRADICTED, EITHER, REPEATED, Outcome, Pairing, unpair
-from lpfloop.loop.data.receipts import accounts
 from lpfloop.loop.lake.query.runs import open_run
 
 SMALL = tuple(s for s in CRASHING if not s.startswith(("recipe.m=", "recipe.top_k=")))
@@ -50,8 +50,8 @@ def test_text_is_success_or_failure_once():
     made = unpair(judged, PROMPTS, HOW)
     labels = dict(made.rows.select("candidate_id", "label").iter_rows())
     assert labels == {"cand-1": True, "cand-3": False, "cand-7": False}
-    assert {*made.yields["outcome"]} == {Outcome.UNPAIRED}
-    (account,) = accounts(made.receipts)
+    assert {*made.outcomes["outcome"]} == {Outcome.UNPAIRED}
+    (account,) = accounts(made.filter_counts)
     assert {o.outcome: o.count for o in account.outcomes} == {
         "kept": 3, REPEATED: 1, CONTRADICTED: 2
     }  # fmt: skip

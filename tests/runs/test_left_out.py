@@ -93,7 +93,7 @@ def test_unfit_pairs(reason, row, file, load):
     asked = [prompt["messages"][0]["content"] for prompt in rows("prompts")]
     assert (asked, len(rows("preferences"))) == (["q"], 1)
     assert [(p["prompt"][0]["content"]) for p in rows("pairs")] in (["q"], [])
-    (told,) = [row for row in rows("receipts") if row["outcome"] == reason]
+    (told,) = [row for row in rows("filter_counts") if row["outcome"] == reason]
     assert (told["count"], told["examples"]) == (2, ["rows.jsonl, line 1", "rows.jsonl, line 3"])
 
 

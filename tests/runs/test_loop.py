@@ -169,7 +169,7 @@ def test_pairs_are_successes_against_failures(plain):
         assert all(rating == 1 for rating in pair["chosen_ratings"])
         assert any(rating < 1 for rating in pair["rejected_ratings"])
         assert pair["chosen"] != pair["rejected"]
-    outcomes = run.scan("yields").collect()
+    outcomes = run.scan("pairing_outcomes").collect()
     assert outcomes.height == 12
     assert outcomes["made"].sum() == len(pairs)
     run.close()

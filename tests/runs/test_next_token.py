@@ -12,7 +12,7 @@ import lpfloop.loop.stages.publish
 from lpfloop.configs.schema import RunConfig
 from lpfloop.loop.daemon.loop import Job, run_loop
 from lpfloop.loop.data.files import InputError
-from lpfloop.loop.data.receipts import KEPT
+from lpfloop.loop.data.filter_counts import KEPT
 from lpfloop.loop.run.stop import StopSignal
 from lpfloop.policies.trainers.job import TrainJob
 from lpfloop.policies.trainers.train_model import TrainResult
@@ -61,7 +61,7 @@ def test_two_iterations_learn_committed_set(tmp_path: Path, answers: Path, jobs:
     run(tmp_path, configured(tmp_path, answers, WEIGHT, "iterations=1")).close()
     # The second iteration reads the set from the file packed at the end of the first run.
     reader = run(tmp_path, configured(tmp_path, answers, WEIGHT))
-    told = reader.scan("receipts").filter(pl.col("filter") == "next-token").collect()
+    told = reader.scan("filter_counts").filter(pl.col("filter") == "next-token").collect()
     counts = dict(told.group_by("outcome").agg(pl.col("count").sum()).iter_rows())
     rows = reader.scan("demonstrations").collect()
     prompts = reader.scan("prompts").collect()

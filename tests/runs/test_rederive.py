@@ -92,7 +92,9 @@ def test_own_rule_gives_own_pairs(made):
     for name in (None, "again"):
         found = derive(made, name=name).derived.name
         assert ordered(rows(made, "pairs", found)) == ordered(rows(made, "pairs")) != []
-        assert ordered(rows(made, "yields", found)) == ordered(rows(made, "yields"))
+        assert ordered(rows(made, "pairing_outcomes", found)) == ordered(
+            rows(made, "pairing_outcomes")
+        )
     journal.close()
 
 

@@ -14,7 +14,7 @@ import lpfloop.loop.stages.publish
 from lpfloop.configs.schema import ConfigError
 from lpfloop.loop.daemon.loop import Job, run_loop
 from lpfloop.loop.daemon.progress import progress
-from lpfloop.loop.data.receipts import KEPT
+from lpfloop.loop.data.filter_counts import KEPT
 from lpfloop.loop.run.stop import StopSignal
 from lpfloop.loop.stages.reference_reward import FAILED, UNSCORED, fates_of, reference_rewards
 from lpfloop.policies.trainers.job import TrainJob
@@ -72,8 +72,8 @@ def test_a_run_scores_references_once(tmp_path: Path, monkeypatch: pytest.Monkey
     stages = {s.stage: s for s in progress(reader.journal, running=False) if s.iteration == 1}
     answers = reader.scan("candidates", iteration=1).filter(pl.col("kind") == "sample").collect()
     rewards = reader.scan("rewards", iteration=1).collect()
-    (receipt,) = (
-        (reader.scan("receipts").filter(pl.col("filter") == "reference-reward").collect())
+    (counted,) = (
+        (reader.scan("filter_counts").filter(pl.col("filter") == "reference-reward").collect())
         .group_by("outcome")
         .agg(pl.col("count").sum())
         .iter_rows()
@@ -81,7 +81,7 @@ def test_a_run_scores_references_once(tmp_path: Path, monkeypatch: pytest.Monkey
     reader.close()
     assert stages["sample:reference"].done == stages["reference-reward"].done == 3
     assert stages["ppo"].done == STEPS
-    assert receipt == (KEPT, 6)
+    assert counted == (KEPT, 6)
     scores = dict(answers.join(rewards, on="candidate_id")["prompt_id", "score"].iter_rows())
     assert len(scores) == 6
     expected = {name: ReferenceReward(score=score, ended=True) for name, score in scores.items()}

@@ -129,7 +129,7 @@ def paired(
     judged = judge(rows_frame(Candidate, candidates), empty("rewards"), said)
     how = Pairing(rule="rating_extremes", top_k=1, root_seed=0, iteration=1)
     found = pair(judged, rows_frame(Prompt, [PROMPT]), how)
-    (outcome,) = frame_rows(PairingOutcome, found.yields)
+    (outcome,) = frame_rows(PairingOutcome, found.outcomes)
     return [(p.chosen_id, p.rejected_id) for p in frame_rows(Pair, found.rows)], outcome.outcome
 
 

@@ -1,4 +1,4 @@
-"""lpfloop skips unreadable rows if the user allows it, each with a receipt."""
+"""lpfloop skips unreadable rows if the user allows it, and counts them."""
 
 import json
 
@@ -22,10 +22,10 @@ def invoke(*arguments):
     return CliRunner().invoke(app, [str(a) for a in arguments])
 
 
-def receipts(lake, name):
+def filter_counts(lake, name):
     run = open_run(lake, name)
     try:
-        rows = run.scan("receipts").select("outcome", "count", "examples").collect().rows()
+        rows = run.scan("filter_counts").select("outcome", "count", "examples").collect().rows()
     finally:
         run.close()
     return [(outcome, count, list(examples)) for outcome, count, examples in rows]
@@ -51,7 +51,7 @@ def test_bad_rows_left_out(file, tmp_path):
     assert not lake.exists()
     told = invoke(*arguments, "--skip-bad", "--bad-share", 0.7)
     assert told.exit_code == 0, told.stderr
-    found = receipts(lake, "x")
+    found = filter_counts(lake, "x")
     assert sum(count for outcome, count, _ in found if outcome == "kept") == 2
     left_out = [row for row in found if row[0] == "unreadable"]
     assert sum(count for _, count, _ in left_out) == len(BAD)

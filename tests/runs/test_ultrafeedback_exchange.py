@@ -120,7 +120,7 @@ def test_published_rows_go_round(lake, write, tmp_path):
     imported(lake, path)
     assert exported(lake, tmp_path / "out", "candidates", "ultrafeedback") == path.read_bytes()
     imported(lake, tmp_path / "out" / "ultrafeedback.jsonl", "again")
-    for table in ("prompts", "candidates", "grades", "critiques", "rewards", "receipts"):
+    for table in ("prompts", "candidates", "grades", "critiques", "rewards", "filter_counts"):
         assert stored(lake, table, "again") == stored(lake, table)
 
 
@@ -159,7 +159,7 @@ def test_tens_that_were_ones_are_repaired(write, tmp_path, subtests):
             assert (overall["aspect"], overall["rating"]) == ("overall", rating)
             assert overall["status"] == status
             fate = status if rating is None else "kept" if rating == 10 else "repaired"
-            told = {row["outcome"]: row["count"] for row in stored(lake, "receipts")}
+            told = {row["outcome"]: row["count"] for row in stored(lake, "filter_counts")}
             assert told[fate] == 1
 
 
@@ -191,10 +191,10 @@ def test_grades_are_binarised(lake, write, subtests):
         with subtests.test(rule=rule):
             told = rebuild_pairs(run, DerivationRequest(rule=rule)).derived
             (pair,) = scan_derived(run.folder, told.name, "pairs").collect().to_dicts()
-            receipts = scan_derived(run.folder, told.name, "receipts").collect().to_dicts()
+            counts = scan_derived(run.folder, told.name, "filter_counts").collect().to_dicts()
             assert (pair["rule"], models[pair["chosen_id"]]) == (rule, chosen)
             assert models[pair["rejected_id"]] in rejected
-            assert {r["outcome"]: r["count"] for r in receipts if r["items"] == "prompts"} == {
+            assert {r["outcome"]: r["count"] for r in counts if r["items"] == "prompts"} == {
                 "kept": 1,
                 "no_negative": 2,
             }
@@ -202,12 +202,12 @@ def test_grades_are_binarised(lake, write, subtests):
 
 
 def test_published_sample_goes_round(shared_data, lake, tmp_path):
-    """Import, receipts, binarisation, export, import again: the real sample, byte for byte."""
+    """Import, filter counts, binarisation, export, import again: the real sample, byte for byte."""
     sample = shared_data / SAMPLE
     imported(lake, sample, form="ultrafeedback")
     form = "ultrafeedback-binarized"
     assert exported(lake, tmp_path / "all", "pairs", form) == sample.read_bytes()
-    assert {r["outcome"]: r["count"] for r in stored(lake, "receipts")} == {"kept": 600}
+    assert {r["outcome"]: r["count"] for r in stored(lake, "filter_counts")} == {"kept": 600}
 
     run = open_run(lake, "uf")
     told = rebuild_pairs(run, DerivationRequest(rule="overall", name="overall")).derived

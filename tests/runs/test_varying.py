@@ -64,7 +64,7 @@ def test_prompts_with_equal_rewards_are_dropped(tmp_path):
     with pytest.raises(NothingToTrainOn):
         run_loop(job(tmp_path, "prompts.variance.margin=0.0001"), Silent(), StopSignal())
     reader = open_run(tmp_path, "a")
-    account = status(reader, 1)["iterations"][0]["receipts"][0]
+    account = status(reader, 1)["iterations"][0]["filter_counts"][0]
     stages = {s.stage: s for s in reader.journal.stages() if s.iteration == 1}
     rewarded = reader.scan("rewards", iteration=1).collect().height
     reader.close()

@@ -92,6 +92,6 @@ def test_killed_in_any_stage(tmp_path: Path, name: str) -> None:
         met = {(at.iteration, at.stage) for at in wanted}
         assert met == {(n, stage) for n in (1, 2) for stage in stages}
         assert not seen(straight).pending
-        # A filter of several units has a receipt for each, and these may be equal.
-        assert set(seen(straight).repeated) <= {"receipts"}
+        # A filter of several units has a row for each, and these may be equal.
+        assert set(seen(straight).repeated) <= {"filter_counts"}
         suffer(folder, config, wanted, seen(straight))

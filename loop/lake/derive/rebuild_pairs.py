@@ -25,7 +25,7 @@ from ....stores.stage_files import require_unaltered
 from ...data.binarize import (
     BINARISATIONS,
     Binarising,
-    binarisation_receipts,
+    binarisation_counts,
     binarised_pairs,
 )
 from ...data.judged_candidates import READ, Deciding, verdicts
@@ -110,10 +110,10 @@ class Rederivation:
         for how in self.ways:
             for made in self._make_rows(how):
                 draft.add(TABLES[self.row_type], as_arrow(made.rows))
-                draft.add("yields", as_arrow(made.yields))
-                if made.receipts:
-                    draft.add("receipts", made.receipts)
-                outcomes.update(made.yields["outcome"])
+                draft.add("pairing_outcomes", as_arrow(made.outcomes))
+                if made.filter_counts:
+                    draft.add("filter_counts", made.filter_counts)
+                outcomes.update(made.outcomes["outcome"])
         if not draft.rows.get(TABLES[self.row_type]):
             reasons = ", ".join(f"{n} {name}" for name, n in outcomes.most_common())
             raise NothingToTrainOn(
@@ -123,13 +123,13 @@ class Rederivation:
         return {"outcomes": dict(outcomes.most_common())}
 
     def _make_rows(self, how: Way) -> Iterator[Made]:
-        """Yield the rows of an iteration by blocks of prompts, with receipts if any."""
+        """Yield the rows of an iteration by blocks of prompts, with filter counts if any."""
         if isinstance(how, Pairing):
             yield from derive(self.run, self.row_type, how, self.critiques, self.deciding)
             return
         for block in graded_blocks(self.run, how.iteration):
             made = binarised_pairs(block.judged, block.prompts, how)
-            yield made._replace(receipts=binarisation_receipts(block.judged, made, how))
+            yield made._replace(filter_counts=binarisation_counts(block.judged, made, how))
 
 
 def rebuild_pairs(run: RunReader, wanted: DerivationRequest) -> Told:

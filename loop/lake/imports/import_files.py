@@ -16,7 +16,7 @@ from ....stores.journal import Journal
 from ....stores.journal_reader import JOURNAL, Reader
 from ....stores.keys import Json, canonical_json, digest
 from ....stores.lake import RunWriter, run_folder
-from ....stores.records import Critique, Pair, Preference, Receipt
+from ....stores.records import Critique, FilterCount, Pair, Preference
 from ....stores.schemas import Row as StoredRow
 from ...data.field_names import in_known_case
 from ...data.files import InputError, Row, RowError, file_digest, placed_rows
@@ -34,7 +34,7 @@ from .imported_annotations import (
     is_annotation,
     present,
 )
-from .imported_grades import overall_receipts
+from .imported_grades import overall_counts
 from .imported_rows import Maker, by_type
 from .row_reader import Count, FileReading, count_rows
 
@@ -211,7 +211,7 @@ def _import(job: Import, reading: FileReading, facts: Mapping[str, Json]) -> Imp
             again = _notes(job, again=True)
             for chunk, rows, left_out in _units(reading, again, some_unfit=bool(notes.unfit)):
                 if chunk in pending:
-                    told = [*rows, *overall_receipts(rows), *left_out]
+                    told = [*rows, *overall_counts(rows), *left_out]
                     store.commit(pending[chunk], by_type(told), {"rows": len(rows)})
             store.flush()
             journal.record("end", f"imported {found.read} rows of {len(job.files)} files")
@@ -237,14 +237,14 @@ def _journal(job: Import, facts: Mapping[str, Json], notes: RowNotes) -> Journal
 
 def _units(
     reading: FileReading, notes: RowNotes, *, some_unfit: bool
-) -> Iterator[tuple[int, list[StoredRow], list[Receipt]]]:
-    """Yield the rows of each unit, made from a fixed number of rows of the files, and receipts."""
+) -> Iterator[tuple[int, list[StoredRow], list[FilterCount]]]:
+    """Yield the rows and filter counts of each unit, made of a fixed number of the files' rows."""
     chunk, rows = 0, list[StoredRow]()
 
-    def told(read: int) -> list[Receipt]:
+    def told(read: int) -> list[FilterCount]:
         pairs = [row.pair_id for row in rows if isinstance(row, Pair)]
         left_out = notes.new_unfit(pairs) if some_unfit else []
-        return [*notes.new_receipts(read), *left_out]
+        return [*notes.new_filter_counts(read), *left_out]
 
     for number, made in reading.rows(notes):
         if number // ROWS_A_UNIT > chunk:
@@ -283,10 +283,10 @@ def _annotate(job: Import, make: Maker, facts: Mapping[str, Json]) -> Imported:
     notes.require_few(job.bad_share, "--bad-share")
     rows = [row for rows in made for row in rows if isinstance(row, Critique | Preference)]
     first = min((row.iteration for row in rows), default=0)
-    receipts = [replace(receipt, iteration=first) for receipt in notes.new_receipts(found.read)]
+    counts = [replace(counted, iteration=first) for counted in notes.new_filter_counts(found.read)]
     store = RunWriter(Journal(run.folder))
     try:
-        pending = add_annotations(store, [*rows, *receipts] if rows else [], identity, told)
+        pending = add_annotations(store, [*rows, *counts] if rows else [], identity, told)
     finally:
         store.close()
     return _summary(job, facts, found, notes, again=not pending)

@@ -12,7 +12,7 @@ import polars as pl
 
 from ....stores.keys import digest
 from ....stores.lake import RunReader, RunWriter
-from ....stores.records import Critique, Preference, Preferred, Receipt
+from ....stores.records import Critique, FilterCount, Preference, Preferred
 from ....stores.schemas import Row as StoredRow
 from ...data.files import Row, RowError
 from ...data.rating_scale import number
@@ -54,7 +54,7 @@ def present(run: RunReader, rows: Iterable[StoredRow]) -> frozenset[str]:
 
 def add_annotations(
     store: RunWriter,
-    rows: Iterable[Critique | Preference | Receipt],
+    rows: Iterable[Critique | Preference | FilterCount],
     identity: str,
     told: frozenset[str],
 ) -> bool:
@@ -63,7 +63,7 @@ def add_annotations(
     The rows are durable on return. Rows whose ids are in `told` are there already and are skipped.
     Later annotations get a later stage, so that they take precedence.
     """
-    found = dict[int, list[Critique | Preference | Receipt]]()
+    found = dict[int, list[Critique | Preference | FilterCount]]()
     for row in rows:
         found.setdefault(row.iteration, []).append(row)
     stage, pending = f"annotate:{identity[:12]}", False
@@ -71,7 +71,7 @@ def add_annotations(
         key = digest([identity, iteration])
         store.journal.plan(iteration, stage, identity, lambda key=key: [key])
         for unit in store.journal.pending(iteration, stage):
-            new = [r for r in given if isinstance(r, Receipt) or identity_of(r) not in told]
+            new = [r for r in given if isinstance(r, FilterCount) or identity_of(r) not in told]
             store.commit(unit.key, by_type(new), {"rows": len(new)})
             pending = True
     store.flush()

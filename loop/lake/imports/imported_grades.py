@@ -19,11 +19,11 @@ from ....critics.grading.grade_reply import NOT_APPLICABLE
 from ....critics.grading.graded_aspects import FINE_GRAINED, LOWEST, SCALES
 from ....critics.status import Status
 from ....stores.keys import row_id
-from ....stores.records import SCORED, Grade, GradedAspect, Receipt, storable
+from ....stores.records import SCORED, FilterCount, Grade, GradedAspect, storable
 from ....stores.schemas import Row as StoredRow
 from ...data.files import Row
+from ...data.filter_counts import KEPT, filter_counts
 from ...data.rating_scale import number, plain_number
-from ...data.receipts import KEPT, receipts
 from ...data.row_fields import object_of, remark_of
 from .imported_rows import Known
 
@@ -79,13 +79,13 @@ def mean_rating(grades: Iterable[Grade]) -> float | None:
     return sum(ratings) / len(ratings) if ratings else None
 
 
-def overall_receipts(rows: Iterable[StoredRow]) -> list[Receipt]:
-    """Return receipts of the overall scores' repair; none without such scores."""
+def overall_counts(rows: Iterable[StoredRow]) -> list[FilterCount]:
+    """Return filter counts of the overall scores' repair; none without such scores."""
     fates = dict[str, list[str]]()
     for row in rows:
         if isinstance(row, Grade) and row.aspect == "overall":
             fates.setdefault(_fate(row), []).append(row.candidate_id)
-    return receipts(0, FILTER, "candidates", fates) if fates else []
+    return filter_counts(0, FILTER, "candidates", fates) if fates else []
 
 
 def last_of(given: object) -> object:

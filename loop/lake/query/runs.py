@@ -15,9 +15,9 @@ from ....stores.frames import frame_rows
 from ....stores.journal_reader import Reader
 from ....stores.keys import Json
 from ....stores.lake import RunReader, run_folder, run_names
-from ....stores.records import SCORED, Evaluation, Receipt
+from ....stores.records import SCORED, Evaluation, FilterCount
 from ....stores.side_evals import measured_beside, smoke_test_of
-from ...data.receipts import accounts
+from ...data.filter_counts import accounts
 from ...data.splits import HELD_OUT, eval_set_of
 from ...run.run_events import END, STAGE
 from ..imports import UNUSED
@@ -132,7 +132,7 @@ def status(run: RunReader, iteration: int | None = None) -> dict[str, Json]:
                 "critic": watched.get(number, []),
                 "probes": _probes([e for e in numbers if e.iteration == number]),
                 "counts": _counts(run, number),
-                "receipts": _receipts(run, number),
+                "filter_counts": _filter_counts(run, number),
                 "duplicates": report_iteration(run.journal, number),
                 "answers": trained[number].as_json() if number in trained else None,
                 "update_survival": update_survival(run, number),
@@ -188,10 +188,10 @@ def _probes(numbers: Sequence[Evaluation]) -> dict[str, Json]:
     return dict(found)
 
 
-def _receipts(run: RunReader, iteration: int) -> list[Json]:
+def _filter_counts(run: RunReader, iteration: int) -> list[Json]:
     """Return how many rows each filter of an iteration received, kept and dropped."""
-    frame = run.scan("receipts", iteration=iteration).collect()
-    return [account.as_json() for account in accounts(frame_rows(Receipt, frame))]
+    frame = run.scan("filter_counts", iteration=iteration).collect()
+    return [account.as_json() for account in accounts(frame_rows(FilterCount, frame))]
 
 
 def _unused_fields(run: RunReader) -> Json:
@@ -218,13 +218,17 @@ def _counts(run: RunReader, iteration: int) -> dict[str, Json]:
         .sort("status")
         .collect()
     )
-    yields = (
-        run.scan("yields", iteration=iteration).group_by("outcome").len().sort("outcome").collect()
+    outcomes = (
+        run.scan("pairing_outcomes", iteration=iteration)
+        .group_by("outcome")
+        .len()
+        .sort("outcome")
+        .collect()
     )
     return {
         **_made_counts(run, iteration, None),
         "unscored": dict(unscored.iter_rows()),
-        "prompts_by_outcome": dict(yields.iter_rows()),
+        "prompts_by_outcome": dict(outcomes.iter_rows()),
     }
 
 

@@ -150,7 +150,7 @@ def why_unpaired(story: Story, row: UnpairedAnswer) -> str:
     return f"rule {row.rule}; {side} for {_because(story, row.candidate_id, row.ratings, row.rule)}"
 
 
-def why_yield(row: PairingOutcome) -> str:
+def why_outcome(row: PairingOutcome) -> str:
     """Return how many rows pairing made from a prompt, or why it made none."""
     told = f"iteration {row.iteration}, rule {row.rule}: {row.outcome}, {row.made} made"
     if row.made:
@@ -242,5 +242,5 @@ def reasons(story: Story) -> dict[str, str]:
         **{pair.pair_id: why_pair(story, pair) for pair in story.pairs},
         **{row.demonstration_id: why_demonstration(story, row) for row in story.demonstrations},
         **{row.unpaired_id: why_unpaired(story, row) for row in story.unpaired_answers},
-        **{f"iteration {y.iteration}, {y.rule}": why_yield(y) for y in story.yields},
+        **{f"iteration {y.iteration}, {y.rule}": why_outcome(y) for y in story.outcomes},
     }

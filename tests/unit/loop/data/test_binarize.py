@@ -14,13 +14,13 @@ from lpfloop.loop.data.binarize import (
     BINARISATIONS,
     Binarising,
     add_scores,
-    binarisation_receipts,
+    binarisation_counts,
     binarised_pairs,
 )
 from lpfloop.loop.data.judged_candidates import READ
 from lpfloop.loop.data.training_rows import Made
 from lpfloop.stores.frames import frame_rows, rows_frame
-from lpfloop.stores.records import Candidate, Grade, Pair, PairingOutcome, Prompt, Receipt
+from lpfloop.stores.records import Candidate, FilterCount, Grade, Pair, PairingOutcome, Prompt
 
 NOT_APPLICABLE = "not_applicable"
 Told = tuple[Sequence[float | None], float | None]
@@ -64,14 +64,14 @@ def binarised(
     said: Sequence[Grade],
     by: Binarising,
     prompts: Sequence[str] = ("p",),
-) -> tuple[Made, list[Receipt]]:
+) -> tuple[Made, list[FilterCount]]:
     asked = rows_frame(Prompt, [replace(PROMPT, prompt_id=name) for name in prompts])
     scored = add_scores(
         rows_frame(Candidate, candidates).select(READ["candidates"]),
         rows_frame(Grade, said).select(READ["grades"]),
     )
     made = binarised_pairs(scored, asked, by)
-    return made, binarisation_receipts(scored, made, by)
+    return made, binarisation_counts(scored, made, by)
 
 
 def pairs(
@@ -120,16 +120,16 @@ def test_yields_and_receipts():
     }  # fmt: skip
     candidates = [c for row, _ in told.values() for c in row]
     said = [g for row, ratings in told.values() for g in grades(row, ratings)]
-    made, receipts = binarised(candidates, said, how("overall"), list(told))
-    yields = frame_rows(PairingOutcome, made.yields)
-    assert {y.prompt_id: y.outcome for y in yields} == {name: name for name in told}
-    found = {(r.filter, r.items, r.outcome): (r.count, r.examples) for r in receipts}
+    made, filter_counts = binarised(candidates, said, how("overall"), list(told))
+    outcomes = frame_rows(PairingOutcome, made.outcomes)
+    assert {y.prompt_id: y.outcome for y in outcomes} == {name: name for name in told}
+    found = {(r.filter, r.items, r.outcome): (r.count, r.examples) for r in filter_counts}
     assert found["binarise:overall", "prompts", "kept"] == (1, ("paired",))
     assert found["binarise:overall", "prompts", "tied"] == (1, ("tied",))
     assert found["binarise:overall:scores", "candidates", "unrated"][0] == 1
     assert found["binarise:overall:scores", "candidates", "unusable"] == (1, ("none_usable-0",))
-    assert sum(r.count for r in receipts if r.items == "prompts") == len(told)
-    assert sum(r.count for r in receipts if r.items == "candidates") == len(candidates)
+    assert sum(r.count for r in filter_counts if r.items == "prompts") == len(told)
+    assert sum(r.count for r in filter_counts if r.items == "candidates") == len(candidates)
 
 
 ratings = st.sampled_from([None, 1.0, 2.0, 3.0, 4.0, 4.5, 5.0])
@@ -157,7 +157,7 @@ def test_pairs_in_any_order(
     order.shuffle(said)
     again, _ = binarised(candidates, said, how(rule), names)
     assert again.rows.equals(first.rows)
-    assert again.yields.equals(first.yields)
+    assert again.outcomes.equals(first.outcomes)
     found = frame_rows(Pair, first.rows)
     for pair in found:
         assert pair.chosen_reward is not None

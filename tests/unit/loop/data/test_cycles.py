@@ -83,13 +83,13 @@ VOTES = [
 
 def test_receipts_count_comparisons():
     found = drop_cycles(frame(VOTES), ON, 3)
-    told = {receipt.outcome: receipt for receipt in found.receipts}
-    assert {name: receipt.count for name, receipt in told.items()} == {
+    told = {counted.outcome: counted for counted in found.filter_counts}
+    assert {name: counted.count for name, counted in told.items()} == {
         "kept": 3, "tied": 1, "unread": 1, "circular": 1, "repeated": 1
     }  # fmt: skip
-    assert sum(receipt.count for receipt in found.receipts) == len(VOTES)
-    assert {r.items for r in found.receipts} == {"comparisons"}
-    assert {r.iteration for r in found.receipts} == {3}
+    assert sum(counted.count for counted in found.filter_counts) == len(VOTES)
+    assert {r.items for r in found.filter_counts} == {"comparisons"}
+    assert {r.iteration for r in found.filter_counts} == {3}
     (circular,) = told["circular"].examples
     kept = set(found.comparisons["preference_id"])
     assert circular not in kept

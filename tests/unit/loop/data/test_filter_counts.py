@@ -1,9 +1,9 @@
-"""Receipts add up: over the chunks of a filter, the input equals the sum of all outcomes."""
+"""Filter counts add up: over the chunks of a filter, the input equals the sum of all outcomes."""
 
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lpfloop.loop.data.receipts import EXAMPLES, KEPT, accounts, keeps, receipts
+from lpfloop.loop.data.filter_counts import EXAMPLES, KEPT, accounts, filter_counts, keeps
 
 FATES = st.dictionaries(
     st.sampled_from([KEPT, f"{KEPT}: unjudged", "too_short", "low_semantics", "keptish"]),
@@ -13,7 +13,7 @@ FATES = st.dictionaries(
 
 @given(st.lists(FATES, min_size=1, max_size=6))
 def test_account_of_all_chunks(chunks):
-    rows = [row for fates in chunks for row in receipts(3, "rules", "prompts", fates)]
+    rows = [row for fates in chunks for row in filter_counts(3, "rules", "prompts", fates)]
     (account,) = accounts(rows)
     ids = [name for fates in chunks for met in fates.values() for name in met]
     kept = [n for fates in chunks for fate, met in fates.items() for n in met if keeps(fate)]

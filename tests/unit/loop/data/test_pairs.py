@@ -87,14 +87,14 @@ def frames(rows):
 def paired(rows, rule="success_vs_failure", top_k=3, seed=0, prompts=(ASKED,), *, distinct=False):
     how = Pairing(rule=rule, top_k=top_k, root_seed=seed, iteration=1, distinct=distinct)
     made = pair(frames(rows), rows_frame(Prompt, prompts), how)
-    yields = frame_rows(PairingOutcome, made.yields)
-    return frame_rows(Pair, made.rows), yields[0] if len(prompts) == 1 else yields
+    outcomes = frame_rows(PairingOutcome, made.outcomes)
+    return frame_rows(Pair, made.rows), outcomes[0] if len(prompts) == 1 else outcomes
 
 
 def demonstrated(rows, rule, top_k):
     how = Pairing(rule=rule, top_k=top_k, root_seed=0, iteration=1)
     made = demonstrate(frames(rows), rows_frame(Prompt, [ASKED]), how)
-    (outcome,) = frame_rows(PairingOutcome, made.yields)
+    (outcome,) = frame_rows(PairingOutcome, made.outcomes)
     return frame_rows(Demonstration, made.rows), outcome
 
 
@@ -248,7 +248,7 @@ def test_receipts_of_repeated_texts():
     rows = [judged("a", [1], 3.0, "x"), judged("b", [1], 2.0, "x "), judged("c", [-1], 0.0)]
     how = Pairing(rule="success_vs_failure", top_k=2, root_seed=0, iteration=1, distinct=True)
     made = pair(frames(rows), rows_frame(Prompt, [ASKED]), how)
-    kept, repeated = made.receipts
+    kept, repeated = made.filter_counts
     assert (kept.outcome, kept.examples) == ("kept", ("cand-a",))
     assert repeated.examples == ("cand-b",)
 

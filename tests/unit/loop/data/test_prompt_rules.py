@@ -1,4 +1,4 @@
-"""lpfloop filters prompts by rule and by judgment, once a run, each with a receipt."""
+"""lpfloop filters prompts by rule and by judgment, once a run, and counts each outcome."""
 
 from dataclasses import replace
 

@@ -6,7 +6,7 @@ from rows import CANDIDATE, CRITIQUE
 
 from lpfloop.configs.load import load_config
 from lpfloop.critics.feedback import FeedbackCritic
-from lpfloop.loop.data.receipts import KEPT
+from lpfloop.loop.data.filter_counts import KEPT
 from lpfloop.loop.stages.lessons import UNREADABLE, critique_lessons
 from lpfloop.stores.records import AspectRating, Candidate, Critique, Message, Prompt
 

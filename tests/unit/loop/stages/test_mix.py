@@ -10,7 +10,7 @@ import pytest
 
 from lpfloop.loop.data.files import InputError
 from lpfloop.loop.stages.mix import Tables, Taking, comparisons, require_mix
-from lpfloop.stores.records import Candidate, Message, Pair, Preference, Prompt, Receipt
+from lpfloop.stores.records import Candidate, FilterCount, Message, Pair, Preference, Prompt
 
 Write = Callable[..., Path]
 
@@ -40,7 +40,7 @@ def taken(path: Path, measuring: Mapping[str, str] | None = None) -> Tables:
 
 
 def fates(tables: Tables) -> dict[str, int]:
-    return {r.outcome: r.count for r in tables[Receipt] if isinstance(r, Receipt)}
+    return {r.outcome: r.count for r in tables[FilterCount] if isinstance(r, FilterCount)}
 
 
 def sides(tables: Tables) -> list[tuple[str, str]]:

@@ -55,7 +55,7 @@ def test_preferred_demonstrations():
         ("p", "p0", "0!"), ("q", "q1", "1!"),
     ]  # fmt: skip
     assert all(d.iteration == 3 and d.rule == "preferred" and d.reward is None for d in rows)
-    told = {y.prompt_id: y.outcome for y in frame_rows(PairingOutcome, made.yields)}
+    told = {y.prompt_id: y.outcome for y in frame_rows(PairingOutcome, made.outcomes)}
     assert told == OUTCOMES
 
 
@@ -67,7 +67,7 @@ def test_conditioned_demonstrations():
         ("conditioned_negative", "p1", "Bad:\np?"), ("conditioned_negative", "q0", "Bad:\nq?"),
     ]  # fmt: skip
     assert len({d.demonstration_id for d in rows}) == 4
-    told = {y.prompt_id: (y.outcome, y.made) for y in frame_rows(PairingOutcome, made.yields)}
+    told = {y.prompt_id: (y.outcome, y.made) for y in frame_rows(PairingOutcome, made.outcomes)}
     assert told == {name: (outcome, 2 * (name in "pq")) for name, outcome in OUTCOMES.items()}
 
 
@@ -87,5 +87,5 @@ def test_answers_of_people(tmp_path: Path):
     (row,) = frame_rows(Demonstration, made.rows)
     assert row.prompt[0].content == "Add.\n\n2 + 3"
     assert row.completion[0].content == "5"
-    told = [(y.outcome, y.made) for y in frame_rows(PairingOutcome, made.yields)]
+    told = [(y.outcome, y.made) for y in frame_rows(PairingOutcome, made.outcomes)]
     assert told == [("demonstrated", 1), ("no_demonstration", 0), ("no_demonstration", 0)]

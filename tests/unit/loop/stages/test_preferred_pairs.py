@@ -37,7 +37,7 @@ def made(drafts, votes, prompts=("p",)):
         rows_frame(Preference, votes).select(READ["preferences"]),
     )
     found = preferred_pairs(*frames, asked, 3)
-    return frame_rows(Pair, found.rows), frame_rows(PairingOutcome, found.yields)
+    return frame_rows(Pair, found.rows), frame_rows(PairingOutcome, found.outcomes)
 
 
 def test_preferred_is_chosen(subtests):

@@ -13,7 +13,7 @@ from lpfloop.loop.lake.trace.html_page import page_html
 from lpfloop.loop.lake.trace.story import Story
 from lpfloop.loop.lake.trace.story_page import story_page
 from lpfloop.loop.lake.trace.terminal_page import page_text
-from lpfloop.loop.lake.trace.why import why_yield
+from lpfloop.loop.lake.trace.why import why_outcome
 
 
 def story(*, candidates=(), critiques=(), rewards=()):
@@ -30,7 +30,7 @@ def story(*, candidates=(), critiques=(), rewards=()):
         claims=[],
         pairs=[],
         demonstrations=[],
-        yields=[],
+        outcomes=[],
         scores=[],
         checkpoints=[],
         derived=[],
@@ -49,7 +49,7 @@ def test_why_no_pair(subtests):
         ("all_identical", "success_vs_failure", "have the same text"),
     ):
         with subtests.test(outcome=outcome, rule=rule):
-            told = why_yield(made(PAIRED, outcome, rule=rule))
+            told = why_outcome(made(PAIRED, outcome, rule=rule))
             assert told.startswith(f"iteration 1, rule {rule}: {outcome}, 0 made: ")
             assert words in told
 

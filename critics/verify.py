@@ -29,11 +29,11 @@ from .sentence_match import is_matchable, match_sentences
 from .status import Status
 
 MATH, FACTS = "math", "facts"
-DEFAULT_ASPECT = "Comprehension"
+DEFAULT_ASPECT = "Correctness"
 SENTENCE_MATCH = "sentence_match"
 OWN = "verified"
 """The metric of the user's own verifier: the share of answers that it rates 1."""
-SEMANTICS = 5
+SEMANTICS = 6
 """Raised when the same answer may get another verdict, so that stored ones are recomputed."""
 LIMIT_S = 1.0
 """The processor time that a comparison of two formulas may take."""

@@ -103,7 +103,8 @@ class _Tally:
         if left is None and new:
             left = self.seconds / new * (self.planned - self.done)
         outlook = "" if left is None else f", about {duration(left)} to go"
-        return f"{self.work or f'{self.made.rows:,} rows so far'}{outlook}"
+        rows = f"{self.made.rows:,} rows so far" if new else "the first unit, or models still load"
+        return f"{self.work or rows}{outlook}"
 
 
 @dataclass(kw_only=True)

@@ -48,8 +48,8 @@ def test_verifier_rates_rows_in_order(tmp_path):
     assert [row["ratings"] for row in rows] == [
         {"Logical Correctness": 1},
         {"Logical Correctness": -1},
-        {"Comprehension": None},
-        {"Comprehension": None},
+        {"Correctness": None},
+        {"Correctness": None},
         {"Logical Correctness": 1},
     ]
     assert [row["status"] for row in rows] == ["scored", "scored", "no_check", "no_check", "scored"]

@@ -76,7 +76,7 @@ class Story:
     claims: list[Claim]
     pairs: list[Pair]
     demonstrations: list[Demonstration]
-    outcomes: list[PairingOutcome]
+    pairing_outcomes: list[PairingOutcome]
     scores: list[Score]
     checkpoints: list[Checkpoint]
     derived: list[DerivedRows]
@@ -86,7 +86,7 @@ class Story:
     @property
     def iterations(self) -> list[int]:
         """The iterations that have rows on the prompt."""
-        return sorted({row.iteration for row in (*self.candidates, *self.outcomes)})
+        return sorted({row.iteration for row in (*self.candidates, *self.pairing_outcomes)})
 
     @property
     def asked_iteration(self) -> int | None:

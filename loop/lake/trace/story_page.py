@@ -63,7 +63,7 @@ def story_page(story: Story, iteration: int | None = None) -> Page:
 
 
 def _iteration(story: Story, number: int) -> PageSection:
-    lines = [why_outcome(row) for row in story.outcomes if row.iteration == number]
+    lines = [why_outcome(row) for row in story.pairing_outcomes if row.iteration == number]
     learned = (*story.pairs, *story.demonstrations, *story.unpaired_answers)
     made = [row for row in story.checkpoints if row.iteration == number and row.parent_id]
     if made and any(row.iteration == number for row in learned):

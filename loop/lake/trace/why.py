@@ -81,7 +81,7 @@ def why_pair(story: Story, pair: Pair) -> str:
     worth = pair.chosen_reward, pair.rejected_reward
     if rule == RATED_EXTREMES:
         worth = _mean_rating(story, pair.chosen_id), _mean_rating(story, pair.rejected_id)
-    margin = "no margin: a reward is missing"
+    margin = "no margin: a reward is missing" if story.rewards else "no margin without rewards"
     if worth[0] is not None and worth[1] is not None:
         margin = f"margin {worth[0] - worth[1]:+.3f} ({worth[0]:.3f} - {worth[1]:.3f})"
     others = "the rest" if rule in BY_REWARD else "the negatives"
@@ -184,7 +184,8 @@ def _rank(story: Story, row: Pair | Demonstration) -> str:
         of = "highest mean ratings first"
     else:
         usable = {c.candidate_id for c in _judged_in(story, row.iteration) if c.usable}
-        of = f"{len(usable & _positives(story))} positive, highest rewards first"
+        order = "highest rewards first" if story.rewards else "in random order, without rewards"
+        of = f"{len(usable & _positives(story))} positive, {order}"
     return f"rank {row.rank} ({of})"
 
 
@@ -242,5 +243,5 @@ def reasons(story: Story) -> dict[str, str]:
         **{pair.pair_id: why_pair(story, pair) for pair in story.pairs},
         **{row.demonstration_id: why_demonstration(story, row) for row in story.demonstrations},
         **{row.unpaired_id: why_unpaired(story, row) for row in story.unpaired_answers},
-        **{f"iteration {y.iteration}, {y.rule}": why_outcome(y) for y in story.outcomes},
+        **{f"iteration {y.iteration}, {y.rule}": why_outcome(y) for y in story.pairing_outcomes},
     }

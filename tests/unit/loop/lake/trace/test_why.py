@@ -30,7 +30,7 @@ def story(*, candidates=(), critiques=(), rewards=()):
         claims=[],
         pairs=[],
         demonstrations=[],
-        outcomes=[],
+        pairing_outcomes=[],
         scores=[],
         checkpoints=[],
         derived=[],

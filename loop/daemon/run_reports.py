@@ -53,8 +53,11 @@ class RunReports:
     _wanted: bool = False
 
     def after(self, run: Run, iteration: int) -> None:
-        """Begin the report up to this iteration, unless the last one still takes its time."""
-        del run, iteration
+        """Begin the report up to this iteration, unless the previous one is still being written.
+
+        `finish` writes the one of the last iteration.
+        """
+        del run
         if not self.job.config.report.each_iteration:
             return
         if find_spec("matplotlib") is None:
@@ -62,7 +65,8 @@ class RunReports:
             self._tell(f"no report is written: it needs Matplotlib: `{install}`; {OFF}")
             return
         self._wanted = True
-        if self._at_work is None or self._at_work.poll() is not None:
+        idle = self._at_work is None or self._at_work.poll() is not None
+        if idle and iteration < self.job.config.iterations:
             self._collect()
             self._begin()
 
@@ -77,7 +81,7 @@ class RunReports:
     def finish(self) -> None:
         """Write the last report, of the run as it has ended, and wait for it."""
         if self._wanted:
-            self._collect()
+            self.drop()
             self._begin()
             self._collect()
 

@@ -64,6 +64,13 @@ def test_smoke_comes_first_and_keeps_digest(lpfloop, tmp_path):
     assert (beside["benchmark"], beside["counts"]["critiques"]) == ("smoke", 6)
 
 
+def test_show_labels_smoke_test(lpfloop):
+    lpfloop("run", "--run", "a", *SMOKE)
+    twice = "select prompt_id from candidates group by prompt_id having count(*) = 4 limit 1"
+    (row,) = json.loads(lpfloop("sql", twice, "a", "--json")[1])
+    assert lpfloop("show", row["prompt_id"], "a")[1].count("of the smoke test") == 2
+
+
 def test_unreadable_critic_stops_run(lpfloop, tmp_path):
     code, _, told = lpfloop("run", "--run", "a", *SMOKE, *MUMBLING)
     assert code == Exit.FAULT

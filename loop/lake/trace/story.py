@@ -26,6 +26,9 @@ from ....stores.records import (
     UnpairedAnswer,
 )
 from ....stores.schemas import TABLES, R, Row
+from ....stores.side_evals import smoke_test_of
+from ....stores.stage_files import scan
+from ....stores.verified import Some
 from ...data.judged_candidates import Deciding
 from ..query.model_names import checkpoints
 from .find_row import COLUMNS, Found, NoSuchIdError
@@ -61,7 +64,8 @@ class Story:
     """A prompt with its candidates, their judgments, and the rows made from them.
 
     `asked` is the requested id: the prompt's or one of its rows'. `deciding` is the annotator whose
-    ratings decide if a candidate has several critiques.
+    ratings decide if a candidate has several critiques. `smoke_tested` are the ids of candidates
+    that the smoke test drew: the loop does not use them.
     """
 
     run: str
@@ -82,6 +86,7 @@ class Story:
     derived: list[DerivedRows]
     unpaired_answers: list[UnpairedAnswer] = field(default_factory=list[UnpairedAnswer])
     deciding: Deciding = field(default_factory=Deciding)
+    smoke_tested: list[str] = field(default_factory=list[str])
 
     @property
     def iterations(self) -> list[int]:
@@ -126,7 +131,15 @@ def prompt_story(run: RunReader, asked: Found, iteration: int | None = None) -> 
         checkpoints=checkpoints(run),
         derived=[_derived_rows(run, name, about, iteration) for name in derived_names(run.folder)],
         deciding=Deciding.of(json.loads(run.journal.meta("config") or "{}")),
+        smoke_tested=_smoke_tested(run, about),
     )
+
+
+def _smoke_tested(run: RunReader, about: str) -> list[str]:
+    table = TABLES[Candidate]
+    files = [f for f in run.journal.files(table=table) if f.sealed and smoke_test_of(f.stage)]
+    frame = scan(run.folder, table, files, Some(prompt_id=about)).select("candidate_id").collect()
+    return sorted(frame["candidate_id"])
 
 
 def _derived_rows(run: RunReader, name: str, about: str, iteration: int | None) -> DerivedRows:

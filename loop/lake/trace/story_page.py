@@ -84,7 +84,8 @@ def _boxes(story: Story, candidates: Sequence[Candidate]) -> Iterator[Box]:
         ]
         grades = [(g.aspect, g.rating, g.status, g.rationale) for g in _grades_of(story, one)]
         author = (one.kind, one.policy, one.parent_id, one.finish_reason, one.principle)
-        key = (author, one.text, one.reasoning, tuple(said), tuple(grades))
+        tested = one.candidate_id in story.smoke_tested
+        key = (author, tested, one.text, one.reasoning, tuple(said), tuple(grades))
         groups.setdefault(key, []).append(one)
     for group in groups.values():
         yield _alike(group, [_candidate(story, one) for one in group])
@@ -145,6 +146,8 @@ def _candidate(story: Story, candidate: Candidate) -> Box:
 
 def _title(story: Story, candidate: Candidate) -> str:
     parts = [f"{candidate.kind} {short_id(candidate.candidate_id)}"]
+    if candidate.candidate_id in story.smoke_tested:
+        parts.append("of the smoke test, not used")
     if candidate.parent_id is not None:
         made = "refines" if candidate.kind == "refinement" else "chosen from"
         parts.append(f"{made} {short_id(candidate.parent_id)}")

@@ -118,7 +118,7 @@ class StepRecorder(TrainerCallback):
         self, _args: TrainingArguments, state: TrainerState, _control: TrainerControl, **_: Any
     ) -> None:
         """Note the tokens trained on before a resume: TRL starts to count at 0 again."""
-        self.pace.saved()
+        self.pace.restart()
         if state.log_history:
             self.tokens_before = state.log_history[-1].get(TOKENS, 0.0)
 
@@ -171,7 +171,7 @@ class StepRecorder(TrainerCallback):
                 write_file(checkpoint / "job.json", self.job.folder("job.json").read_bytes())
             alive = Pulse(self.job.folder(PULSE))
             keep(checkpoint, self.identity, processes=self.job.processes, alive=alive)
-        self.pace.saved()
+        self.pace.restart()
 
 
 def is_main() -> bool:

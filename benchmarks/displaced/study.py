@@ -229,7 +229,7 @@ class Study:
     def run(self, name: str) -> dict[str, Any]:
         """Train an arm; return its effects, by family."""
         if name == AS_IT_WAS:
-            return self.observed()
+            return self.observe()
         arm, began = ARMS[name], time.monotonic()
         shutil.rmtree(self.work, ignore_errors=True)
         self.work.mkdir(parents=True)

@@ -301,7 +301,7 @@ def _published_text(profile: PublishedProfile, form: str, path: Path) -> str:
 
 def _annotator(profile: Profile, path: Path) -> Annotator:
     templates = PAIR_TEMPLATES.load(profile.template, path.parent)
-    if fault := _untold(profile) or _fault(profile, templates):
+    if fault := _english_only(profile) or _fault(profile, templates):
         raise ConfigError(f"{path}: annotator {profile.name!r}: {fault}")
     return Annotator(**profile.model_dump(), templates=templates)
 
@@ -324,7 +324,7 @@ def _fault(profile: Profile, templates: Mapping[str, str]) -> str | None:
     return None
 
 
-def _untold(profile: Profile) -> str | None:
+def _english_only(profile: Profile) -> str | None:
     """Return a setting of a profile that is available only in English, as text, if any."""
     if profile.language == "en":
         return None

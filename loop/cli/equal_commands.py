@@ -157,7 +157,7 @@ def _bounds(name: str, found: "FigureInterval") -> dict[str, float | None]:
 def _heading(name: str) -> str:
     from ..evaluation.method_outcomes import COSTS
     from ..evaluation.token_course import DRIFT
-    from ..lake.query.told_figures import figure_label
+    from ..lake.query.format_figures import figure_label
 
     return name.replace("_", " ") if name in (DRIFT, *COSTS) else figure_label(name)
 
@@ -165,11 +165,11 @@ def _heading(name: str) -> str:
 def _cell(name: str, found: "FigureInterval | None") -> str:
     """Return a figure or a cost with its interval."""
     from ..evaluation.method_outcomes import COSTS
-    from ..lake.query.told_figures import told_value
+    from ..lake.query.format_figures import format_value
 
     def told(value: float) -> str:
         if name not in COSTS:
-            return told_value(name, value)
+            return format_value(name, value)
         return f"{value:,.2f}" if name == "hours" else f"{value:,.0f}"
 
     if found is None:
@@ -195,7 +195,7 @@ def _verdict(each: "PairwiseVerdict") -> "dict[str, Json]":
 
 
 def _verdict_cells(each: "PairwiseVerdict") -> list[str]:
-    from ..lake.query.told_figures import figure_label, told_bounds, told_difference
+    from ..lake.query.format_figures import figure_label, format_bounds, format_difference
 
     metric, decision = each.metric, each.decision
     return [
@@ -203,8 +203,8 @@ def _verdict_cells(each: "PairwiseVerdict") -> list[str]:
         each.before.method,
         str(_verdict(each)["answer"]),
         figure_label(metric),
-        told_difference(metric, decision.difference),
-        told_bounds(metric, decision.low, decision.high),
+        format_difference(metric, decision.difference),
+        format_bounds(metric, decision.low, decision.high),
         f"{decision.n:,}",
     ]
 

@@ -7,18 +7,18 @@ from typing import TYPE_CHECKING
 from ..data.splits import HELD_OUT
 from ..lake.query.critic_scores import ALL, critic_scores
 from ..lake.query.figures import deciding_of, shown_split
+from ..lake.query.format_figures import (
+    BRIEF_SPLITS,
+    figure_label,
+    format_bounds,
+    format_change,
+    format_difference,
+    format_value,
+)
 from ..lake.query.model_figures import RunResults, run_results
 from ..lake.query.model_names import checkpoints
 from ..lake.query.run_verdicts import IterationVerdict, run_verdict
 from ..lake.query.runs import NoSuchRunError
-from ..lake.query.told_figures import (
-    BRIEF_SPLITS,
-    figure_label,
-    told_bounds,
-    told_change,
-    told_difference,
-    told_value,
-)
 from ..report.run_answer import deciding_verdict
 
 if TYPE_CHECKING:
@@ -64,12 +64,12 @@ def result_lines(run: "RunReader") -> list[str]:
 def _verdict_sentence(row: "PolicyVerdict") -> str:
     """Return the verdict on a policy as a sentence."""
     answer = "M_{} is worse than M_{}" if (row.high or 0) < 0 else ANSWERS[row.answer]
-    before, after = (told_value(row.figure, value) for value in (row.before, row.after))
-    interval = told_bounds(row.figure, row.low, row.high) or "(too few prompts for an interval)"
+    before, after = (format_value(row.figure, value) for value in (row.before, row.after))
+    interval = format_bounds(row.figure, row.low, row.high) or "(too few prompts for an interval)"
     return (
         f"{answer.format(row.iteration, row.other_iteration)}: {figure_label(row.figure)} {before} "
         f"-> {after} on {row.n:,} {BRIEF_SPLITS.get(row.split, row.split)} prompts, "
-        f"{told_difference(row.figure, row.difference)} {interval}"
+        f"{format_difference(row.figure, row.difference)} {interval}"
     )
 
 
@@ -77,9 +77,9 @@ def _result_sentence(results: RunResults, figure: str) -> str:
     """Return the result of a policy without a verdict as a sentence."""
     own = results.figure(figure)[results.reported.iteration]
     split = BRIEF_SPLITS.get(own.split, own.split)
-    change = told_change(own)
+    change = format_change(own)
     since = f", {change} since M_{own.against}" if change else ""
-    value = told_value(figure, own.value)
+    value = format_value(figure, own.value)
     return f"M_{own.iteration}: {figure_label(figure)} {value} on {own.n:,} {split} prompts{since}"
 
 
@@ -91,7 +91,7 @@ def _tasks(results: RunResults, figure: str) -> Iterator[str]:
         of = results.figure(figure, "task", task)
         if first in of and last in of:
             values = [of[first].value] if first == last else [of[first].value, of[last].value]
-            yield f"{task} " + " -> ".join(told_value(figure, value) for value in values)
+            yield f"{task} " + " -> ".join(format_value(figure, value) for value in values)
 
 
 def _lost(own: IterationVerdict) -> Iterator[str]:
@@ -99,7 +99,7 @@ def _lost(own: IterationVerdict) -> Iterator[str]:
     lost = own.regressions()
     if lost:
         each = ", ".join(
-            f"{r.name} {told_value(r.figure, r.before)} -> {told_value(r.figure, r.after)}"
+            f"{r.name} {format_value(r.figure, r.before)} -> {format_value(r.figure, r.after)}"
             for r in lost[:MOST_GROUPS]
         )
         more = f", and {len(lost) - MOST_GROUPS} more" if len(lost) > MOST_GROUPS else ""

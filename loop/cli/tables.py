@@ -17,7 +17,7 @@ from ..data.filter_counts import KEPT, keeps
 from ..data.sanitize import one_line, visible
 from ..data.short_id import short_id
 from ..data.text_wrap import tell
-from ..lake.query.answer_logprobs import told_logprobs, told_survival
+from ..lake.query.answer_logprobs import format_logprobs, format_survival
 from ..lake.query.row_table import print_columns, text_columns
 
 if TYPE_CHECKING:
@@ -92,9 +92,9 @@ def print_status(
 
 def _needs(status: Mapping[str, Any]) -> Iterator[str]:
     """Yield the user's next steps for a run."""
-    from ..lake.query.next_steps import Need, needs_told
+    from ..lake.query.next_steps import Need, need_lines
 
-    yield from needs_told([Need(**need) for need in status["needs"]], status["daemon"]["state"])
+    yield from need_lines([Need(**need) for need in status["needs"]], status["daemon"]["state"])
 
 
 def _state(status: Mapping[str, Any]) -> Iterator[str]:
@@ -168,9 +168,9 @@ def _made_lines(iteration: Mapping[str, Any]) -> Iterator[str]:
     alike = cast("Mapping[str, Mapping[str, Any]]", iteration["duplicates"] or {})
     yield from (f"near copies: {_alike(what, found)}" for what, found in alike.items())
     if iteration["answers"]:
-        yield told_logprobs(iteration["answers"])
+        yield format_logprobs(iteration["answers"])
     if iteration["update_survival"] is not None:
-        yield told_survival(iteration["update_survival"])
+        yield format_survival(iteration["update_survival"])
 
 
 def _unused_lines(told: Mapping[str, Any] | None) -> Iterator[str]:

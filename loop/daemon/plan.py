@@ -145,14 +145,14 @@ class Plan:
         known = [seconds for seconds in working if seconds is not None]
         return sum(known) / 3600 if len(known) == len(working) else None
 
-    def turned(self, iteration: int) -> list[PlannedStage]:
+    def stages_in(self, iteration: int) -> list[PlannedStage]:
         """Return the stages of an iteration."""
         return [stage for stage in self.stages if stage.iteration == iteration]
 
     def differing(self) -> list[int]:
         """Return the iterations, from 1, that do something else than the one before."""
         numbers = range(1, max((stage.iteration for stage in self.stages), default=0) + 1)
-        work = {number: _work_of(self.turned(number)) for number in (0, *numbers)}
+        work = {number: _work_of(self.stages_in(number)) for number in (0, *numbers)}
         return [n for n in numbers if n == 1 or work[n] != work[n - 1]]
 
     def total(self, name: str) -> float:

@@ -123,7 +123,7 @@ def _rehearse(
             said = f"{type(error).__name__}: {error}".partition("\n")[0]
             failed = f"the run cannot be planned: {said[:EXCERPT]}"
         stages = () if failed is not None else tuple(_every_stage(run, config))
-        seen = replace(run.observed(ended=ends is not None), iterations=config.iterations)
+        seen = replace(run.observe(ended=ends is not None), iterations=config.iterations)
         if failed is not None or not config.iterations:
             # The part that was not seen may still call the reward model.
             seen = replace(seen, asked={REWARD: (), **seen.asked})

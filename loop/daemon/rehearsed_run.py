@@ -99,7 +99,7 @@ class RehearsedRun(Run):
         self._parts.add(part)
         return self.seen.parts
 
-    def observed(self, *, ended: bool) -> Observed:
+    def observe(self, *, ended: bool) -> Observed:
         """Return the recipe's behaviour so far; `ended`: it had too little to train on."""
         asked, methods = dict[str, dict[str, None]](), dict[Method, None]()
         of_recipe = [n for n in self.notes.stages if n.iteration > 0 and not _evaluates(n.stage)]

@@ -9,9 +9,9 @@ from ...stores.sealed import DamagedError
 from ..data.splits import DEV
 from ..evaluation.checkpoint_history import CheckpointHistory
 from ..lake.query.figures import deciding_of, shown_split
+from ..lake.query.format_figures import BRIEF_SPLITS, figure_label, format_difference, format_value
 from ..lake.query.model_figures import RunResults, run_results
 from ..lake.query.run_verdicts import verdicts_of
-from ..lake.query.told_figures import BRIEF_SPLITS, figure_label, told_difference, told_value
 from ..run.run import Run
 
 MOST_TASKS = 4
@@ -43,12 +43,12 @@ def _report(run: Run, iteration: int, course: CheckpointHistory) -> None:
     if own is None:
         return
     told = f"{BRIEF_SPLITS.get(split, split)} {figure_label(figure.name)} "
-    told += told_value(figure.name, own.value)
+    told += format_value(figure.name, own.value)
     if own.change is not None and iteration != own.against:
-        told += f", {told_difference(figure.name, own.change)} since M_{own.against}"
+        told += f", {format_difference(figure.name, own.change)} since M_{own.against}"
     tasks = _tasks(results, figure.name, iteration)
     if 1 < len(tasks) <= MOST_TASKS:
-        each = (f"{name} {told_value(figure.name, value)}" for name, value in tasks.items())
+        each = (f"{name} {format_value(figure.name, value)}" for name, value in tasks.items())
         told += f" ({', '.join(each)})"
     accepted = None if course.standing is None else course.standing.accepted
     run.reporter.note(
@@ -83,6 +83,6 @@ def _decision(dev: list[PolicyVerdict], *, accepted: bool | None) -> str:
     best = next((row for row in dev if row.against == "best"), None)
     if accepted is None or best is None:
         return ""
-    difference = told_difference(best.figure, best.difference)
+    difference = format_difference(best.figure, best.difference)
     word = "accepted" if accepted else "rejected"
     return f"; {word} (dev {difference} to M_{best.other_iteration})"

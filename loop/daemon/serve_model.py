@@ -42,7 +42,7 @@ def serve_model(
     engine = configuration(run).policy.engine
     name = f"{run.folder.name}/{checkpoint.name}"
     say(f"starting vLLM's server of {name}, which takes a while; Ctrl-C ends it")
-    with _told_to_end():
+    with _end_on_signal():
         server = ModelServer(str(folder), engine, name=name, host=host, port=port)
         try:
             server.wait_until_ready()
@@ -56,7 +56,7 @@ def serve_model(
 
 
 @contextmanager
-def _told_to_end() -> Generator[None]:
+def _end_on_signal() -> Generator[None]:
     """Let SIGTERM and a lost terminal end this process as Ctrl-C does."""
 
     def interrupt(_number: int, _frame: FrameType | None) -> None:

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 
 from ...configs.schema import VerdictConfig
 from ...stores.records import Against, Checkpoint, PolicyStanding, PolicyVerdict
-from ..lake.query.told_figures import figure_name
+from ..lake.query.format_figures import figure_name
 
 UNKNOWN = "nothing was measured on dev prompts that could tell how good M_{} is"
 

@@ -14,17 +14,17 @@ from ...stores.keys import Json
 from ..data.sanitize import one_line
 from ..lake.query.critic_scores import AGREEMENT
 from ..lake.query.figures import COUNTS, SHARES, figure_interval, place_of
+from ..lake.query.format_figures import (
+    figure_label,
+    figure_name,
+    format_bounds,
+    format_difference,
+    format_level,
+    format_value,
+)
 from ..lake.query.forms import FormError
 from ..lake.query.policy_figures import RATING, SUCCESSES
 from ..lake.query.runs import open_run
-from ..lake.query.told_figures import (
-    figure_label,
-    figure_name,
-    told_bounds,
-    told_difference,
-    told_level,
-    told_value,
-)
 from .compare_runs import (
     INITIAL,
     Measure,
@@ -183,7 +183,7 @@ def lead_levels(found: Sequence[Result], rival: Result) -> str | None:
     leads = [r.lead(rival, m) for r in found for m in r.numbers if _is_shown(m) and r is not rival]
     changes = [lead.change for lead in leads if lead is not None]
     levels = sorted({c.level for c in changes if c.low is not None and c.level is not None})
-    told = list(dict.fromkeys(map(told_level, levels)))
+    told = list(dict.fromkeys(map(format_level, levels)))
     return f"leads: one-sided level {' or '.join(told)} per bound" if told else None
 
 
@@ -201,18 +201,18 @@ def _cell(result: Result, rival: Result | None, metric: str) -> str:
     measure = result.numbers.get(metric)
     if measure is None:
         return "-"
-    told = told_value(metric, measure.value)
+    told = format_value(metric, measure.value)
     within = bounds_of(metric, measure)
     if metric in SHARES and within is not None and not measure.stderr:
-        told += f" [{told_value(metric, within[0])}, {told_value(metric, within[1])}]"
+        told += f" [{format_value(metric, within[0])}, {format_value(metric, within[1])}]"
     elif measure.stderr is not None:
-        told += f" ±{told_value(metric, measure.stderr)}"
+        told += f" ±{format_value(metric, measure.stderr)}"
     lead = None if rival is None or result is rival else result.lead(rival, metric)
     if lead is None:
         return told
     change = lead.change
-    bounds = told_bounds(metric, change.low, change.high)
-    return f"{told}  {told_difference(metric, change.value)} {bounds}".rstrip()
+    bounds = format_bounds(metric, change.low, change.high)
+    return f"{told}  {format_difference(metric, change.value)} {bounds}".rstrip()
 
 
 def _row(result: Result, rival: Result | None, found: Sequence[Result]) -> dict[str, Json]:

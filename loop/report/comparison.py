@@ -15,14 +15,14 @@ from ..evaluation.comparison import (
 )
 from ..evaluation.pairwise_verdicts import PairwiseVerdict, apart, pairwise_verdicts
 from ..evaluation.plots import Lines
-from ..lake.query.forms import FormError
-from ..lake.query.told_figures import (
+from ..lake.query.format_figures import (
     figure_label,
     figure_name,
-    told_bounds,
-    told_difference,
-    told_value,
+    format_bounds,
+    format_difference,
+    format_value,
 )
+from ..lake.query.forms import FormError
 from .over_optimisation import CURVES, curve_panels, curve_rows
 from .results import deciding_results, result_line
 from .run_report import Report, drawn_report
@@ -130,6 +130,6 @@ def _answer(each: PairwiseVerdict) -> Iterator[str]:
 
 def _change(each: PairwiseVerdict) -> str:
     decision = each.decision
-    before, after = (told_value(each.metric, v) for v in (decision.before, decision.after))
-    change = f"{before} → {after} %, {told_difference(each.metric, decision.difference)}"
-    return f"{change} {told_bounds(each.metric, decision.low, decision.high)}".rstrip()
+    before, after = (format_value(each.metric, v) for v in (decision.before, decision.after))
+    change = f"{before} → {after} %, {format_difference(each.metric, decision.difference)}"
+    return f"{change} {format_bounds(each.metric, decision.low, decision.high)}".rstrip()

@@ -16,8 +16,8 @@ from ..data.splits import DEV, HELD_OUT
 from ..data.step_names import step_of
 from ..evaluation.plots import Lines, Panel, Series
 from ..lake.query.figures import LENGTH, figure_values, shown_split
+from ..lake.query.format_figures import figure_label, figure_name, scale_value
 from ..lake.query.policy_figures import APPROVAL, VERIFIED, WIN_RATE
-from ..lake.query.told_figures import figure_label, figure_name, scale_value
 from ..lake.statistics.share_interval import share_interval
 from .section import Section
 

@@ -18,17 +18,17 @@ from ..data.sanitize import one_line
 from ..data.splits import HELD_OUT
 from ..data.text_wrap import tell
 from ..lake.query.flips import LostMost
-from ..lake.query.model_figures import ModelFigure, RunResults
-from ..lake.query.policy_figures import WIN_RATE
-from ..lake.query.told_figures import (
+from ..lake.query.format_figures import (
     figure_label,
+    format_change,
+    format_figure,
+    format_interval,
+    format_levels,
     lost_line,
     split_name,
-    told_change,
-    told_interval,
-    told_levels,
-    told_of,
 )
+from ..lake.query.model_figures import ModelFigure, RunResults
+from ..lake.query.policy_figures import WIN_RATE
 from ..lake.query.vocabulary import NOT_BETTER
 
 NO_WIN_RATE = (
@@ -109,7 +109,7 @@ def result_table(results: RunResults) -> ResultTable:
         change="95 %" if len(results.models) == 1 else f"M_{told.iteration} since M_{first}",
         blocks=tuple(_block(results, *place, alone) for place in places),
         families=families,
-        note=told_levels(row for row in results.rows if row.iteration == told.iteration),
+        note=format_levels(row for row in results.rows if row.iteration == told.iteration),
     )
 
 
@@ -168,9 +168,9 @@ def _cell(row: ModelFigure) -> ResultCell:
     sure = low is not None and high is not None and row.figure not in NOT_BETTER
     up, down = sure and (low or 0.0) > 0, sure and (high or 0.0) < 0
     return ResultCell(
-        value=told_of(row),
-        interval=told_interval(row),
-        change=told_change(row),
+        value=format_figure(row),
+        interval=format_interval(row),
+        change=format_change(row),
         way="up" if up else "down" if down else "",
     )
 

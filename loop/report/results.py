@@ -5,8 +5,8 @@ from collections.abc import Iterator
 from ...stores.lake import RunReader
 from ..evaluation.plots import Intervals, Lines, Panel, PlottedValue, Series
 from ..lake.query.figures import deciding_of, figure_values, shown_split
+from ..lake.query.format_figures import figure_label, scale_value
 from ..lake.query.model_figures import ModelFigure, RunResults, run_results
-from ..lake.query.told_figures import figure_label, scale_value
 from .section import Section
 
 FAMILIES, RISEN = 16, 5

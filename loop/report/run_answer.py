@@ -11,12 +11,12 @@ from ..data.splits import DEV, HELD_OUT
 from ..evaluation.pairwise_verdicts import ERROR_RATE
 from ..lake.query.alarm_list import alarms, sentence
 from ..lake.query.flips import lost_since
+from ..lake.query.format_figures import figure_label, format_value, lost_line
 from ..lake.query.model_figures import run_results
 from ..lake.query.model_names import checkpoints
-from ..lake.query.next_steps import needs_told, read_state, run_needs
-from ..lake.query.run_verdicts import IterationVerdict, RunVerdict, run_verdict, told_verdict
+from ..lake.query.next_steps import need_lines, read_state, run_needs
+from ..lake.query.run_verdicts import IterationVerdict, RunVerdict, format_verdict, run_verdict
 from ..lake.query.runs import NoSuchRunError
-from ..lake.query.told_figures import figure_label, lost_line, told_value
 
 Kind = Literal["better", "worse", "open"]
 ALARMS = 4
@@ -50,9 +50,9 @@ def run_answer(run: RunReader) -> RunAnswer:
     return RunAnswer(kind=kind, word=word, sentences=sentences)
 
 
-def told_needs(run: RunReader, work: str) -> list[str]:
+def format_needs(run: RunReader, work: str) -> list[str]:
     """Return the user's next steps for a run; `work` is its process's activity."""
-    return list(needs_told(run_needs(read_state(run, work)), work))
+    return list(need_lines(run_needs(read_state(run, work)), work))
 
 
 def deciding_verdict(found: RunVerdict, made: Sequence[Checkpoint]) -> PolicyVerdict | None:
@@ -72,11 +72,11 @@ def _word(row: PolicyVerdict) -> tuple[Kind, str]:
 
 def _how_much(row: PolicyVerdict) -> Iterator[str]:
     """Yield by how much a policy has changed, with the level of the interval."""
-    before, after = (told_value(row.figure, value) for value in (row.before, row.after))
+    before, after = (format_value(row.figure, value) for value in (row.before, row.after))
     clusters = "" if row.clusters == row.n else f" in {row.clusters:,} clusters"
     yield (
         f"M_{row.iteration} against M_{row.other_iteration}, the first model: "
-        f"{figure_label(row.figure)} {before} → {after}, {told_verdict(row)}, on "
+        f"{figure_label(row.figure)} {before} → {after}, {format_verdict(row)}, on "
         f"{row.n:,} {row.split} prompts{clusters}; {row.gained:.0%} of them got better, "
         f"{row.lost:.0%} got worse."
     )
@@ -95,7 +95,7 @@ def _beside(found: RunVerdict, row: PolicyVerdict) -> Iterator[str]:
     if dev is not None and row.split != DEV:
         yield (
             f"On the {dev.n:,} dev prompts, by which the loop accepts a model: {dev.answer}, "
-            f"{told_verdict(dev)}."
+            f"{format_verdict(dev)}."
         )
 
 
@@ -141,7 +141,7 @@ def _models(found: RunVerdict) -> Iterator[str]:
         yield f"The latest is M_{latest.iteration}: {last.reason}."
 
 
-def told_alarms(run: RunReader) -> Iterator[str]:
+def format_alarms(run: RunReader) -> Iterator[str]:
     """Yield the newest alarms, and how many more there are."""
     found = alarms(run)
     for alarm in found[:ALARMS]:

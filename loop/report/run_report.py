@@ -18,7 +18,7 @@ from ..evaluation.plots import page_svg
 from ..lake.query.figures import NotMeasuredError
 from ..lake.query.model_figures import run_results
 from ..lake.query.model_names import checkpoints
-from ..lake.query.run_verdicts import run_verdict, told_verdict
+from ..lake.query.run_verdicts import format_verdict, run_verdict
 from ..lake.query.runs import NoSuchRunError
 from .answers import answers_section
 from .critic import critic_section
@@ -26,7 +26,7 @@ from .over_optimisation import over_optimisation_section
 from .pairs import pairs_section
 from .result_table import ResultTable, result_table
 from .results import results_section
-from .run_answer import run_answer, told_alarms, told_needs
+from .run_answer import format_alarms, format_needs, run_answer
 from .section import Section
 from .spending import spending_section
 from .training import training_section
@@ -66,8 +66,8 @@ def run_report(run: RunReader, work: str) -> Report:
         [make(run) for make in SECTIONS],
         title=f"Run {run.folder.name}",
         answer=run_answer(run),
-        alarms=list(told_alarms(run)),
-        needs=told_needs(run, work),
+        alarms=list(format_alarms(run)),
+        needs=format_needs(run, work),
         figures=_figures(run),
         verdicts=list(_verdicts(run)),
         roles=[*_roles(run), *_prompts(run)],
@@ -144,7 +144,7 @@ def _verdicts(run: RunReader) -> Iterator[Sequence[str]]:
 
 
 def _verdict(row: PolicyVerdict | None) -> str:
-    return NONE if row is None else f"{row.answer}: {told_verdict(row)}"
+    return NONE if row is None else f"{row.answer}: {format_verdict(row)}"
 
 
 def _roles(run: RunReader) -> Iterator[Sequence[str]]:

@@ -111,14 +111,14 @@ class Grading(JudgedStage[Group, Appraisal, Grade]):
         candidates, alone = self.candidates(chunk), self.aspect == "overall"
         groups = dict[str, list[Alike]]()
         for alike in group_equal(
-            [candidate for candidate in candidates if self._untold(candidate) is None],
+            [candidate for candidate in candidates if self._why_not_shown(candidate) is None],
             self.run.config.grading.equal_answers,
             besides=lambda candidate: candidate.principle if alone else None,
         ):
             name = alike[0].candidate_id if alone else alike[0].prompt_id
             groups.setdefault(name, []).append(alike)
         yield from map(tuple, groups.values())
-        yield from (((c,),) for c in candidates if self._untold(c) is not None)
+        yield from (((c,),) for c in candidates if self._why_not_shown(c) is not None)
 
     def _pose(self, subject: Group, attempt: int) -> Posed[Appraisal]:
         places, first = self._places(subject, attempt), subject[0][0]
@@ -136,7 +136,7 @@ class Grading(JudgedStage[Group, Appraisal, Grade]):
         return [self._id(candidate, subject) for alike in subject for candidate in alike]
 
     def _decide_without_judge(self, subject: Group) -> list[Reading[Appraisal]] | None:
-        why = self._untold(subject[0][0])
+        why = self._why_not_shown(subject[0][0])
         return None if why is None else [Reading(why, Appraisal())]
 
     def _rows(self, asked: JudgeRequest[Group, Appraisal]) -> Iterator[Grade]:
@@ -171,7 +171,7 @@ class Grading(JudgedStage[Group, Appraisal, Grade]):
         groups = [alike for one in asked for alike in one.subject]
         fates = dict[str, list[str]]()
         for first, *_ in groups:
-            fates.setdefault(self._untold(first) or KEPT, []).append(first.candidate_id)
+            fates.setdefault(self._why_not_shown(first) or KEPT, []).append(first.candidate_id)
         how = self.run.config.grading.equal_answers
         return sharing_counts(self.iteration, f"grade:{self.aspect}", how, groups, fates)
 
@@ -188,7 +188,7 @@ class Grading(JudgedStage[Group, Appraisal, Grade]):
     def _id(self, candidate: Candidate, group: Group) -> str:
         return row_id("grade", [candidate.candidate_id, self._about(group), self.identity])
 
-    def _untold(self, candidate: Candidate) -> str | None:
+    def _why_not_shown(self, candidate: Candidate) -> str | None:
         """Return why a candidate is not shown to the grader; None if it is."""
         told = NOT_WRITTEN.get(candidate.finish_reason)
         cut = candidate.finish_reason == "length"

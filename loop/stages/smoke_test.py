@@ -99,7 +99,7 @@ def _try_all(
     answers = Rows(row_type=Candidate, stages=drawn.stages, called=name)
     candidates = it.chunk(answers, 0)
     require_whole(it, candidates, f"sample:{name}")
-    yield f"{len(prompts)} prompts, {told_of(candidates)}"
+    yield f"{len(prompts)} prompts, {summary_of(candidates)}"
     for stage, rows in _judge_all(it, judge, answers, prompts, name):
         count = count_of(rows)
         count.require_read(it.run.config, it.run.store.folder, stage)
@@ -151,7 +151,7 @@ def count_of(rows: Sequence[Judgement]) -> ReplyCount:
     return count
 
 
-def told_of(candidates: Sequence[Candidate]) -> str:
+def summary_of(candidates: Sequence[Candidate]) -> str:
     """Return a summary of the answers: their mean length and anything odd about them."""
     mean = sum(c.completion_tokens for c in candidates) / len(candidates)
     broken = sum(not c.usable for c in candidates)

@@ -138,7 +138,7 @@ class Biography:
         """The value of a topic that is true by the abstract."""
         return dict(self.told).get(topic) or LORE.truth[self.name(topic), topic]
 
-    def retold(self, rng: random.Random) -> "Biography":
+    def with_other_abstract(self, rng: random.Random) -> "Biography":
         """Return the question with an abstract of other claims, so that a judge must read it."""
         told = tuple((t, rng.choice(VALUES[t])) for t in TOPICS if rng.random() < RETOLD)
         return replace(self, told=told)

@@ -13,15 +13,15 @@ from ...stores.lake import RunReader
 from ..data.splits import HELD_OUT
 from ..lake.query.duckdb_rows import among
 from ..lake.query.figures import shown_split
-from ..lake.query.tables import FEW, rows
-from ..lake.query.told_figures import (
+from ..lake.query.format_figures import (
     figure_label,
     figure_name,
-    told_bounds,
-    told_difference,
-    told_level,
-    told_value,
+    format_bounds,
+    format_difference,
+    format_level,
+    format_value,
 )
+from ..lake.query.tables import FEW, rows
 from ..lake.trace.diff import DiffRequest, diff
 from ..lake.trace.word_diff import word_diff
 from .page_query import number
@@ -75,11 +75,11 @@ def _add_texts(row: Mapping[str, Any]) -> dict[str, Any]:
     return {
         **row,
         "label": figure_label(figure),
-        "told_before": told_value(figure, row["before"]),
-        "told_after": told_value(figure, row["after"]),
-        "told_change": told_difference(figure, row["difference"]),
-        "told_bounds": told_bounds(figure, row["low"], row["high"]),
-        "told_level": "" if level is None else f"one-sided level {told_level(level)} per bound",
+        "told_before": format_value(figure, row["before"]),
+        "told_after": format_value(figure, row["after"]),
+        "told_change": format_difference(figure, row["difference"]),
+        "told_bounds": format_bounds(figure, row["low"], row["high"]),
+        "told_level": "" if level is None else f"one-sided level {format_level(level)} per bound",
     }
 
 

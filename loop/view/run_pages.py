@@ -19,7 +19,7 @@ from ..lake.query.model_figures import results_by
 from ..lake.query.model_names import checkpoints
 from ..lake.query.runs import NoSuchRunError, open_run
 from ..report.result_table import result_table
-from ..report.run_answer import run_answer, told_needs
+from ..report.run_answer import format_needs, run_answer
 from ..report.write_report import FOLDER, PAGE
 from .viewing import Viewing
 
@@ -107,7 +107,7 @@ class RunPages:
             figures=result_table(results) if results.rows else None,
             lost=lost_since(run, results),
             answer=run_answer(run),
-            needs=told_needs(run, found["daemon"]["state"]),
+            needs=format_needs(run, found["daemon"]["state"]),
             alarms=[(alarm, sentence(alarm)) for alarm in alarms(run)],
             checkpoints=checkpoints(run),
             reported=(run.folder / FOLDER / PAGE).is_file(),

@@ -240,7 +240,7 @@ class OpenAIEngine:
 
     def _submit(self, batch: Batch, stream: Stream) -> Future[BatchResult]:
         self.refuse_texts(batch.sampling)
-        return self._started(self._batch(batch, stream))
+        return self._start(self._batch(batch, stream))
 
     def run(self, work: Coroutine[Any, Any, T]) -> T:
         """Return the result of a coroutine that uses the connections.
@@ -249,7 +249,7 @@ class OpenAIEngine:
             EngineError: if the engine is closed meanwhile.
         """
         try:
-            return self._started(self._as_task(work)).result()
+            return self._start(self._as_task(work)).result()
         except CancelledError:
             raise EngineError(CLOSED) from None
 
@@ -259,7 +259,7 @@ class OpenAIEngine:
         task.add_done_callback(self._tasks.discard)
         return await task
 
-    def _started(self, work: Coroutine[Any, Any, T]) -> Future[T]:
+    def _start(self, work: Coroutine[Any, Any, T]) -> Future[T]:
         with self._closing:
             if self._closed:
                 work.close()

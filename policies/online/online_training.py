@@ -226,7 +226,7 @@ class OnlineTraining:
             turn = ranks.broadcast(pace.turn() if ranks.is_first else None)
             if len(history) < self.steps and turn != "go on":
                 self.save_checkpoint()
-                pace.saved()
+                pace.restart()
                 if turn == "end":
                     raise halted_error(self.job)
 

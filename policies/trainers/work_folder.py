@@ -99,7 +99,7 @@ class Pace:
             return "end"
         return "save" if self._now() - self._since >= orders.checkpoint_s else "go on"
 
-    def saved(self) -> None:
+    def restart(self) -> None:
         """Restart the clock: a checkpoint has just been made."""
         self._since = self._now()
 

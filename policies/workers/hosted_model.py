@@ -204,12 +204,12 @@ class HostedModel(Generic[Config]):
         Raises:
             EngineError: if the last replica cannot be loaded or kept alive, or one refuses an item.
         """
-        with self._used():
+        with self._while_open():
             call = _Call(number=next(self._numbers), work=work, source=iter(items))
             try:
                 while self._goes_on(call):
                     self._let_go()
-                    error = self._advanced(call)
+                    error = self._advance_all(call)
                     yield from call.results
                     if error is not None:
                         raise error
@@ -301,7 +301,7 @@ class HostedModel(Generic[Config]):
         return [*self.replicas, *self._leaving]
 
     @contextmanager
-    def _used(self) -> Generator[None]:
+    def _while_open(self) -> Generator[None]:
         with self._busy:
             self._require_open()
             yield
@@ -323,7 +323,7 @@ class HostedModel(Generic[Config]):
         """Whether items of a call may come, or are not answered yet."""
         return bool(call.more or call.returned or any(r.flight for r in self._all()))
 
-    def _advanced(self, call: _Call[In, Ans]) -> EngineError | None:
+    def _advance_all(self, call: _Call[In, Ans]) -> EngineError | None:
         """Take the results of all replicas; return the error that ends the call."""
         call.results = []
         try:
@@ -474,7 +474,7 @@ class HostedModel(Generic[Config]):
         order = None if task is None else Order(next(self._numbers), task, self._model)
         done: list[ModelProcess] = []
         faults: list[EngineError] = []
-        with self._used():
+        with self._while_open():
             pending = self.replicas
             for replica in pending:
                 replica.ordered = None
@@ -493,9 +493,9 @@ class HostedModel(Generic[Config]):
     ) -> bool:
         """Whether there is nothing more to wait for from a replica."""
         try:
-            process = self._carried_out(replica, order)
+            process = self._after_order(replica, order)
         except StaleWeightsError as error:
-            raise StaleWeightsError(self._named(replica, error)) from error
+            raise StaleWeightsError(self._name_replica(replica, error)) from error
         except GivenUpError as error:
             faults.append(error)
             return True
@@ -512,7 +512,7 @@ class HostedModel(Generic[Config]):
             return True
         return replica.is_queued or replica.leaving
 
-    def _carried_out(self, replica: Replica, order: Order | None) -> ModelProcess | None:
+    def _after_order(self, replica: Replica, order: Order | None) -> ModelProcess | None:
         """Return a replica's process if it has carried out the order; None if it has not yet."""
         try:
             process = self._ready(replica)
@@ -552,7 +552,7 @@ class HostedModel(Generic[Config]):
                     raise process.kill_hung(f"not loaded after {LOAD_S:.0f} s")
                 return None
             if self._canary and replica.proved is not process:
-                prove(lambda conversations: self._measured(process, conversations), self._canary)
+                prove(lambda conversations: self._measure(process, conversations), self._canary)
                 replica.proved = process
         except WorkerDeathError:
             raise
@@ -566,11 +566,11 @@ class HostedModel(Generic[Config]):
         with self._changing:
             self._require_open()
             if replica.process is None and time.monotonic() >= replica.starts_at:
-                replica.process = self._started(replica)
+                replica.process = self._start_process(replica)
                 replica.since = time.monotonic()
             return replica.process
 
-    def _started(self, replica: Replica) -> ModelProcess:
+    def _start_process(self, replica: Replica) -> ModelProcess:
         try:
             return self._start(
                 replica.number, replica.placement, self._model, self._config, self._wake
@@ -578,7 +578,7 @@ class HostedModel(Generic[Config]):
         except OSError as error:
             raise EngineError(f"no worker process can be started: {error}") from error
 
-    def _measured(
+    def _measure(
         self, process: ModelProcess, conversations: Sequence[tuple[Message, ...]]
     ) -> list[AnswerLogprob | None]:
         """Measure conversations with one process that does nothing else yet."""
@@ -639,7 +639,7 @@ class HostedModel(Generic[Config]):
                 return
             if len(self.replicas) == 1:
                 raise error
-            told = self._named(replica, error)
+            told = self._name_replica(replica, error)
             replica.losses += 1
             # A model that failed to load fails again, but other devices may hold it.
             kept = replica.losses <= RETRIES and isinstance(error, GivenUpError)
@@ -651,7 +651,7 @@ class HostedModel(Generic[Config]):
         else:
             logger.warning("%s; left out: %d are left", told, left)
 
-    def _named(self, replica: Replica, error: EngineError) -> str:
+    def _name_replica(self, replica: Replica, error: EngineError) -> str:
         number = len(self.replicas)
         return f"replica {replica.number + 1} of {number}: {error}" if number > 1 else str(error)
 
@@ -680,7 +680,7 @@ class HostedModel(Generic[Config]):
                 taken = {replica.number for replica in self.replicas}
                 number = next(n for n in count() if n not in taken)
                 replica = Replica(number=number, placement=placement)
-                replica.process = self._started(replica)
+                replica.process = self._start_process(replica)
                 self.replicas = [*self.replicas, replica]
 
     def _dismiss(self, replica: Replica) -> None:

@@ -108,7 +108,7 @@ def serve(inbox: Inbox, send: Callable[[Reply], None]) -> None:
     while True:
         call = inbox.calls.get()
         if isinstance(call, Order):
-            send(_carried_out(model, call))
+            send(_carry_out(model, call))
             continue
         with closing(_replies(model, call)) as replies:
             for reply in replies:
@@ -172,7 +172,7 @@ def _measure(model: LocalEngine, batch: ScoreBatch) -> Result[AnswerLogprob | No
     return Result(key=batch.key, answers=tuple(logprobs))
 
 
-def _carried_out(model: LocalModel, order: Order) -> Answer | Refusal:
+def _carry_out(model: LocalModel, order: Order) -> Answer | Refusal:
     """Change the model; refuse if that is impossible, because a new process will not help."""
     try:
         if order.task == "reload" and isinstance(model, VLLMEngine | TransformersEngine):

@@ -9,11 +9,11 @@ from world import RISING_AND_FALLING, skilled_run
 
 from lpfloop.loop.cli.app import app
 from lpfloop.loop.cli.result_block import result_lines
+from lpfloop.loop.lake.query.format_figures import format_bounds, format_level
 from lpfloop.loop.lake.query.model_figures import run_results
 from lpfloop.loop.lake.query.model_names import checkpoints, model_of
 from lpfloop.loop.lake.query.run_verdicts import run_verdict
 from lpfloop.loop.lake.query.runs import open_run
-from lpfloop.loop.lake.query.told_figures import told_bounds, told_level
 from lpfloop.loop.lake.statistics.decisions import level_of_look
 from lpfloop.loop.library.run_summary import run_summary
 from lpfloop.loop.report.result_table import result_table
@@ -67,7 +67,7 @@ def test_change_has_one_interval(tmp_path, monkeypatch):
         made = checkpoints(run)
         row = run_verdict(run, made).iterations[-1].of("held-out", "initial")
         assert row is not None
-        shown = told_bounds(row.figure, row.low, row.high)
+        shown = format_bounds(row.figure, row.low, row.high)
         results = run_results(run)
         figure = results.figure(row.figure)[row.iteration]
         assert (figure.change_low, figure.change_high) == (row.low, row.high)
@@ -84,7 +84,7 @@ def test_change_has_one_interval(tmp_path, monkeypatch):
     for words in (["status", "a"], ["verdict", "a"], ["compare", "a", "--against", "M_0"]):
         text = asked(*words, *(["--format", "table"] if words[0] == "compare" else []))
         assert shown in text, words
-        assert told_level(row.level) in text, words
+        assert format_level(row.level) in text, words
     document = json.loads(asked("verdict", "a", "--json"))["iterations"][-1]
     (of_all,) = [r for r in document["against"]["initial"]["held-out"] if r["scope"] == "all"]
     assert of_all["level"] == row.level

@@ -125,7 +125,9 @@ def lesson(
     if kind == "answer":
         return Lesson(kind, task, exercise.text, demonstration(exercise, rng))
     if kind == "critique with reference" and rng.random() < RETOLD_SHARE:
-        exercise = exercise.retold(rng) if isinstance(exercise, Biography) else exercise
+        exercise = (
+            exercise.with_other_abstract(rng) if isinstance(exercise, Biography) else exercise
+        )
     answer = judged_answer(exercise, rng)
     verdict = exercise.judge(answer)
     feedback = critique_text(verdict)

@@ -57,7 +57,7 @@ class AnswerLogprobs:
         )
 
 
-def told_logprobs(found: Mapping[str, Any]) -> str:
+def format_logprobs(found: Mapping[str, Any]) -> str:
     """Return `AnswerLogprobs.as_json` as a line."""
     sides = (
         f"{side} {found[side]['reference']:.3f} -> {found[side]['trained']:.3f}"
@@ -76,7 +76,7 @@ def update_survival(run: RunReader, iteration: int) -> float | None:
     return None if found.is_empty() else float(found["value"][-1])
 
 
-def told_survival(share: float) -> str:
+def format_survival(share: float) -> str:
     """Return `update_survival` as a line."""
     return f"update survival: {share:.1%} of what training changed is in the published weights"
 

@@ -12,9 +12,9 @@ from ....stores.lake import RunReader
 from ....stores.records import Checkpoint
 from ...data.splits import DEV, HELD_OUT
 from .figures import deciding_of
+from .format_figures import format_figure, format_interval
 from .model_figures import run_results
 from .policy_figures import Figure
-from .told_figures import told_interval, told_of
 from .vocabulary import SHARES
 from .whole_figures import ALL, ModelFigure
 
@@ -40,11 +40,11 @@ class BestModel:
 
     def __str__(self) -> str:
         own = self.values[self.checkpoint.iteration]
-        others = [f"M_{n} {told_of(row)}" for n, row in self.values.items() if row is not own]
+        others = [f"M_{n} {format_figure(row)}" for n, row in self.values.items() if row is not own]
         how = "the best of those that the loop accepted," if self.decided else "the best"
         unit = " %" if own.figure in SHARES else ""
         return (
-            f"{how} by {self.figure.meaning}: {told_of(own)}{unit} {told_interval(own)} "
+            f"{how} by {self.figure.meaning}: {format_figure(own)}{unit} {format_interval(own)} "
             f"({own.n} {self.split} prompts); {'; '.join(others) or 'no other model was measured'}"
         )
 

@@ -77,7 +77,7 @@ def run_needs(state: RunState) -> list[Need]:
     return [*_to_go_on(state), *_room(state), *_alarm_needs(state), *_more_prompts(state)]
 
 
-def needs_told(needs: Sequence[Need], work: str) -> Iterator[str]:
+def need_lines(needs: Sequence[Need], work: str) -> Iterator[str]:
     """Yield a run's next steps in sentences, or that it is well; `work` is its activity."""
     for need in needs:
         command = "" if need.command is None else f": `{need.command}`"

@@ -11,9 +11,15 @@ from ....stores.lake import RunReader
 from ....stores.records import Answer, Checkpoint, PolicyStanding, PolicyVerdict
 from ...data.splits import DEV, HELD_OUT
 from ..statistics.decisions import too_few
-from .answer_logprobs import told_survival, update_survival
+from .answer_logprobs import format_survival, update_survival
+from .format_figures import (
+    figure_label,
+    format_bounds,
+    format_difference,
+    format_level,
+    format_value,
+)
 from .runs import NoSuchRunError
-from .told_figures import figure_label, told_bounds, told_difference, told_level, told_value
 
 BESIDE = ("initial", "previous", "best")
 
@@ -183,7 +189,7 @@ def verdict_lines(found: RunVerdict) -> Iterator[str]:
         yield iteration.standing.reason if iteration.standing else f"M_{number}"
         yield from (f"  {line}" for line in _verdicts(iteration))
         if iteration.survival is not None:
-            yield f"  {told_survival(iteration.survival)}"
+            yield f"  {format_survival(iteration.survival)}"
         lost = iteration.regressions()
         if lost:
             yield "  lost since M_0, held-out: " + ", ".join(
@@ -211,15 +217,15 @@ def _line(row: PolicyVerdict, part: str) -> str:
     needed = f"; about {row.needed:,} prompts would decide" if row.needed is not None else ""
     return (
         f"{row.split}, against M_{row.other_iteration} ({part}): {row.answer}; "
-        f"{figure_label(row.figure)} {told_value(row.figure, row.before)} -> "
-        f"{told_value(row.figure, row.after)}, {told_verdict(row)}{needed}"
+        f"{figure_label(row.figure)} {format_value(row.figure, row.before)} -> "
+        f"{format_value(row.figure, row.after)}, {format_verdict(row)}{needed}"
     )
 
 
-def told_verdict(row: PolicyVerdict) -> str:
+def format_verdict(row: PolicyVerdict) -> str:
     """Return the difference of a verdict with its bounds and their level, or why it is missing."""
-    difference = told_difference(row.figure, row.difference)
+    difference = format_difference(row.figure, row.difference)
     if row.low is None or row.high is None:
         return f"{difference} ({too_few(row.n, row.clusters)})"
-    level = "" if row.level is None else f", one-sided level {told_level(row.level)} per bound"
-    return f"{difference} {told_bounds(row.figure, row.low, row.high)}{level}"
+    level = "" if row.level is None else f", one-sided level {format_level(row.level)} per bound"
+    return f"{difference} {format_bounds(row.figure, row.low, row.high)}{level}"

@@ -7,13 +7,13 @@ from typing import Any
 import polars as pl
 
 from ...data.short_id import short_id
-from ..query.told_figures import (
+from ..query.format_figures import (
     figure_label,
     figure_name,
-    told_bounds,
-    told_difference,
-    told_level,
-    told_value,
+    format_bounds,
+    format_difference,
+    format_level,
+    format_value,
 )
 from ..query.vocabulary import COUNTS, RATING
 from .html_page import page_html
@@ -75,16 +75,16 @@ def _summary_section(summary: pl.DataFrame) -> PageSection:
             row[group] or "",
             figure_label(row["metric"]),
             str(row["n"]),
-            told_value(row["metric"], row["before"]),
-            told_value(row["metric"], row["after"]),
-            told_difference(row["metric"], row["difference"]),
-            told_bounds(row["metric"], row["low"], row["high"]),
+            format_value(row["metric"], row["before"]),
+            format_value(row["metric"], row["after"]),
+            format_difference(row["metric"], row["difference"]),
+            format_bounds(row["metric"], row["low"], row["high"]),
             f"{row['better']}/{row['worse']}",
         )
         for row in (shown if shown.height else summary).iter_rows(named=True)
     ]
     told = [f"--metric or --json also tells of {', '.join(left_out)}"]
-    levels = {told_level(row["level"]) for row in summary.to_dicts() if row["low"] is not None}
+    levels = {format_level(row["level"]) for row in summary.to_dicts() if row["low"] is not None}
     sure = [f"one-sided level {' or '.join(sorted(levels))} per bound"]
     return PageSection(
         heading="",

@@ -6,9 +6,15 @@ import polars as pl
 
 from ....stores.lake import RunReader
 from ..query.best_model import BestModel, NoSuchFigureError, best_model
+from ..query.format_figures import (
+    figure_label,
+    format_change,
+    format_figure,
+    format_interval,
+    split_name,
+)
 from ..query.model_figures import RunResults
 from ..query.model_names import checkpoints
-from ..query.told_figures import figure_label, split_name, told_change, told_interval, told_of
 from ..query.whole_figures import ModelFigure
 from .page import Grid, Page, PageSection
 from .published_model import PublishedModel, State, Weights, published_model
@@ -123,10 +129,10 @@ def _grid(name: str, results: RunResults) -> Grid:
     for row in results.rows:
         if row.iteration == own:
             label = figure_label(row.figure)
-            value = f"{told_of(row)} {told_interval(row)}".rstrip()
+            value = f"{format_figure(row)} {format_interval(row)}".rstrip()
             cells = (f"{row.name}: {label}" if row.name else label, f"{row.n:,}", value)
             other = before.get((row.name, row.figure))
-            beside = () if alone else (told_of(other), told_change(row))
+            beside = () if alone else (format_figure(other), format_change(row))
             rows.append((*cells, *beside))
     return Grid(columns=names, rows=tuple(rows), names=1)
 

@@ -22,7 +22,7 @@ def test_checkpoint_due(tmp_path: Path):
     for clock.now in (1.0, 59.9, 60.0):
         turns.append(pace.turn())
     clock.now = 100.0  # saving took 40 seconds
-    pace.saved()
+    pace.restart()
     for clock.now in (101.0, 159.9, 160.0):
         turns.append(pace.turn())
     assert turns == ["go on", "go on", "save"] * 2

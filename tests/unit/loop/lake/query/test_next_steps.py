@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from rows import ALARM
 
-from lpfloop.loop.lake.query.next_steps import LOW_BYTES, RunState, needs_told, run_needs
+from lpfloop.loop.lake.query.next_steps import LOW_BYTES, RunState, need_lines, run_needs
 
 DONE = RunState(
     run="mine",
@@ -69,6 +69,6 @@ def test_next_step_for_each_state():
 def test_the_most_urgent_comes_first():
     needs = run_needs(replace(LEFT, free_bytes=0, alarms=(ALARM,)))
     assert [need.command.split()[1] for need in needs] == ["resume", "lake", "alarms"]
-    lines = list(needs_told(needs, "ended"))
+    lines = list(need_lines(needs, "ended"))
     assert len(lines) == len(needs)
     assert all(line.startswith("needs you: ") for line in lines)

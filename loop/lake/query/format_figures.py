@@ -37,51 +37,51 @@ def scale_value(figure: str, value: float) -> float:
     return _scale(figure)[0] * value
 
 
-def told_value(figure: str, value: float) -> str:
+def format_value(figure: str, value: float) -> str:
     """Return a value of a figure: in percent if it is a share."""
     factor, decimals = _scale(figure)
     return f"{factor * value:.{decimals}f}"
 
 
-def told_difference(figure: str, value: float) -> str:
+def format_difference(figure: str, value: float) -> str:
     """Return how much more of a figure there is, with its sign."""
     factor, decimals = _scale(figure)
     return f"{factor * value:+.{decimals}f}"
 
 
-def told_bounds(figure: str, low: float | None, high: float | None) -> str:
+def format_bounds(figure: str, low: float | None, high: float | None) -> str:
     """Return the bounds of a difference; empty if one is unknown."""
     if low is None or high is None:
         return ""
-    return f"[{told_difference(figure, low)}, {told_difference(figure, high)}]"
+    return f"[{format_difference(figure, low)}, {format_difference(figure, high)}]"
 
 
-def told_of(row: ModelFigure | None) -> str:
+def format_figure(row: ModelFigure | None) -> str:
     """Return a model's figure, or a dash if it was not measured."""
-    return "-" if row is None else told_value(row.figure, row.value)
+    return "-" if row is None else format_value(row.figure, row.value)
 
 
-def told_change(row: ModelFigure | None) -> str:
+def format_change(row: ModelFigure | None) -> str:
     """Return how much a model has changed, with the bounds; empty for the first itself."""
     if row is None or row.change is None or row.iteration == row.against:
         return ""
-    change = told_difference(row.figure, row.change)
-    return f"{change} {told_bounds(row.figure, row.change_low, row.change_high)}".rstrip()
+    change = format_difference(row.figure, row.change)
+    return f"{change} {format_bounds(row.figure, row.change_low, row.change_high)}".rstrip()
 
 
-def told_interval(row: ModelFigure | None) -> str:
+def format_interval(row: ModelFigure | None) -> str:
     """Return the interval of a model's figure itself."""
     if row is None or row.low is None or row.high is None:
         return ""
-    return f"[{told_value(row.figure, row.low)}, {told_value(row.figure, row.high)}]"
+    return f"[{format_value(row.figure, row.low)}, {format_value(row.figure, row.high)}]"
 
 
-def told_level(level: float) -> str:
+def format_level(level: float) -> str:
     """Return the one-sided error level of a bound, in percent."""
     return f"{100 * level:.2g} %"
 
 
-def told_levels(rows: Iterable[ModelFigure]) -> str | None:
+def format_levels(rows: Iterable[ModelFigure]) -> str | None:
     """Return a sentence on the levels of the bounds of changes, by scope; None without bounds."""
     levels: dict[str, list[float]] = {}
     for row in rows:
@@ -99,8 +99,8 @@ def told_levels(rows: Iterable[ModelFigure]) -> str | None:
 
 def _range(levels: Iterable[float]) -> str:
     least, most = min(levels), max(levels)
-    one = told_level(least) == told_level(most)
-    return told_level(most) if one else f"{100 * least:.2g} to {told_level(most)}"
+    one = format_level(least) == format_level(most)
+    return format_level(most) if one else f"{100 * least:.2g} to {format_level(most)}"
 
 
 def lost_line(lost: LostMost, where: str = "") -> str:
@@ -111,7 +111,9 @@ def lost_line(lost: LostMost, where: str = "") -> str:
     change = lost.change
     group = change.group if change.group == change.task else f"{change.group} ({change.task})"
     label = figure_label(lost.figure)
-    figures = f"{told_value(lost.figure, change.before)} to {told_value(lost.figure, change.after)}"
+    figures = (
+        f"{format_value(lost.figure, change.before)} to {format_value(lost.figure, change.after)}"
+    )
     shown = " and ".join(f"`lpfloop show {short_id(prompt)}{where}`" for prompt in change.worse)
     return one_line(
         f"largest loss from M_{lost.before} to M_{lost.after}: {group}, {label} {figures} on "

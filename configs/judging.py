@@ -53,7 +53,7 @@ class CriticConfig(Section):
     )
 
     @model_validator(mode="after")
-    def _several_by_a_model(self) -> Self:
+    def _check_samples(self) -> Self:
         if self.samples > 1 and self.kind == "verifier":
             raise ValueError(
                 "samples: the verifier gives the same verdict each time; leave samples out, or "

@@ -81,7 +81,7 @@ class KTOTraining(FixedTraining):
     undesirable_weight: float = semantic(1.0, "lambda_U: weight of a failure", gt=0)
 
     @model_validator(mode="after")
-    def _with_others_in_a_pass(self) -> "KTOTraining":
+    def _check_pass(self) -> "KTOTraining":
         """Refuse a pass of one answer, whose KL would be that answer's own log-ratio."""
         if self.loss == "kto" and self.micro_batch_size == 1:
             raise ValueError(
@@ -136,7 +136,7 @@ class RewardTraining(FixedTraining):
     )
 
     @model_validator(mode="after")
-    def _with_effect(self) -> "RewardTraining":
+    def _check_effect(self) -> "RewardTraining":
         """Refuse settings without an effect."""
         if self.min_rate and self.scheduler != "cosine":
             raise ValueError(
@@ -238,7 +238,7 @@ class PPOTraining(SamplingTraining):
 
     @model_validator(mode="before")
     @classmethod
-    def _default_whitening(cls, values: Any) -> Any:
+    def _set_whitening(cls, values: Any) -> Any:
         """Default to no whitening of advantages if rewards are relative."""
         if not isinstance(values, Mapping):
             return values
@@ -247,7 +247,7 @@ class PPOTraining(SamplingTraining):
         return {"whiten_advantages": "none", **given} if relative else given
 
     @model_validator(mode="after")
-    def _either(self) -> "PPOTraining":
+    def _check_normalisation(self) -> "PPOTraining":
         """Refuse to normalise rewards in two ways at once (ChatGLM-RLHF, Section 4.1)."""
         whitened = [
             n for n in ("whiten_rewards", "whiten_advantages") if getattr(self, n) != "none"

@@ -15,7 +15,7 @@ class Weights(Section):
     """Weights of which one at least is above 0."""
 
     @model_validator(mode="after")
-    def _something(self) -> Self:
+    def _check_weights(self) -> Self:
         if not any(dict(self).values()):
             raise ValueError("all weights are 0: raise one of them")
         return self
@@ -175,7 +175,7 @@ class RLRF(Scheduled, Varied):
         return self.refine if number == 1 else "failures"
 
     @model_validator(mode="after")
-    def _with_refinements(self) -> "RLRF":
+    def _check_rounds(self) -> "RLRF":
         """Refuse rounds of no refinements."""
         if self.rounds > 1 and not self.m:
             raise ValueError(f"rounds is {self.rounds}, and m is 0: set m, or leave rounds out")

@@ -111,7 +111,7 @@ class Section(BaseModel):
 
     @model_validator(mode="before")
     @classmethod
-    def _with_own_defaults(cls, values: object) -> object:
+    def _complete_sections(cls, values: object) -> object:
         """Complete partly set sections by the defaults that they have in this section.
 
         A critic with only `max_tokens` set stays greedy: 0 is its temperature's default, unlike the

@@ -107,7 +107,7 @@ class StatedPattern(Section):
     written: str = Field(min_length=1)
 
     @model_validator(mode="after")
-    def _matches_what_is_written(self) -> Self:
+    def _check_matches(self) -> Self:
         """Refuse an expression that does not find the verdict as it is written."""
         try:
             found = len(re.findall(self.matches, self.written))

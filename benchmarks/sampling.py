@@ -102,9 +102,11 @@ def sample_in_loop(options: argparse.Namespace, lake: Path) -> tuple[list[Candid
         policy = replace(MADE_HERE, path=options.model)
         warm = iteration(run, 1, policy, ())
         sample(warm, chunk_prompts(wanted[:WARM_UP], WARM_UP), n=options.n)
+        run.flow.settle()
         timed = iteration(run, 2, policy, ())
         started = time.perf_counter()
         rows = sample(timed, chunk_prompts(wanted, config.prompts.chunk), n=options.n)
+        run.flow.settle()
         seconds = time.perf_counter() - started
         return committed(run, rows), seconds
 

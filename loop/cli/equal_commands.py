@@ -81,7 +81,7 @@ def show_equal(
 
     from ...configs.schema import ConfigError
     from ..data.text_wrap import tell
-    from ..evaluation.figure_tables import print_texts
+    from ..evaluation.figure_tables import print_figures, print_texts
     from ..evaluation.method_outcomes import method_outcomes, method_verdicts, shared_metric
     from ..evaluation.plots import check_plot, write_plot
     from ..evaluation.token_panels import token_panels
@@ -125,12 +125,8 @@ def show_equal(
         f"[95 % {over}]",
     )
     columns = list(dict.fromkeys(name for row in rows for name in row))
-    head = ["Method", *map(_heading, columns)]
-    cells = [
-        [outcome.method, *(_cell(name, row.get(name)) for name in columns)]
-        for outcome, row in zip(outcomes, rows, strict=True)
-    ]
-    print_texts(console, head, cells)
+    figures = [(_heading(name), [_cell(name, row.get(name)) for row in rows]) for name in columns]
+    print_figures(console, [("Method", [outcome.method for outcome in outcomes])], figures)
     tell(console, "Verdicts")
     print_texts(
         console,

@@ -24,8 +24,8 @@ from lpfloop.loop.data.prompts import load_prompts
 from lpfloop.loop.run.models import locate_model
 from lpfloop.policies.engines.engine import Batch, Completion, Request, Sampling
 from lpfloop.policies.engines.weight_files import weight_files
+from lpfloop.policies.workers.engine_factory import open_engine
 from lpfloop.policies.workers.hosted_model import HostedModel
-from lpfloop.policies.workers.open import open_engine
 from lpfloop.stores.records import Prompt
 
 TOGETHER = 64

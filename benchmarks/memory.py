@@ -51,7 +51,7 @@ from lpfloop.policies.memory.terms import (
 from lpfloop.policies.trainers.job import OnlineJob, TrainJob
 from lpfloop.policies.trainers.train_model import train
 from lpfloop.policies.trainers.training_fit import PLAIN, TrainingFit, fit_of
-from lpfloop.policies.workers.open import open_engine
+from lpfloop.policies.workers.engine_factory import open_engine
 from lpfloop.stores.records import Message
 
 TINY = Path(world.__file__).parent / "models"

@@ -24,7 +24,7 @@ from lpfloop.loop.run.models import locate_model
 from lpfloop.loop.stages.complete import Slot, add_principle, principle_of
 from lpfloop.loop.tiny.human import score
 from lpfloop.policies.engines.engine import Batch, Engine, Request
-from lpfloop.policies.workers.open import open_engine
+from lpfloop.policies.workers.engine_factory import open_engine
 from lpfloop.stores.keys import derive_seed
 from lpfloop.stores.records import Prompt
 

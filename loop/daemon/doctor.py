@@ -25,8 +25,8 @@ from ...policies.engines.scripted_engine import load_script
 from ...policies.trainers.checks import require_nodes
 from ...policies.trainers.job import Method
 from ...policies.trainers.launch import left_idle, processes_of, training_gpus
+from ...policies.workers.engine_factory import engine_kind
 from ...policies.workers.identity import check_context, check_folder, is_url
-from ...policies.workers.open import engine_kind
 from ...policies.workers.ray_cluster import ray_cluster
 from ...stores import installation
 from ...stores.address import bucket_of

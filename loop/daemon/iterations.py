@@ -28,8 +28,8 @@ from ..stages.smoke_test import smoke_test
 from ..stages.train import keep_initial
 from .derived_run import Given, begin, stored_given, train_given
 from .eval_sets import EvalSets, evaluate_sets, evaluate_steps, order_prompts
+from .experiment_logging import log_iteration
 from .score import report_score
-from .tell_trackers import tell_trackers
 
 PROMPTS_A_PART = 4096
 WORK = re.compile(r"[0-9a-f]{64}|unpacked")
@@ -87,7 +87,7 @@ def turn(
         run.flow.settle()
         report_score(run, number, course)
         note_duplicates(run, number)
-        tell_trackers(run, number)
+        log_iteration(run, number)
         on_turned(run, number)
         # On resuming, a later iteration's training may wait there for its turn.
         if number == max(state.iteration for state in run.store.journal.stages()):

@@ -15,7 +15,7 @@ from ...policies.engines.engine import EngineError
 from ...policies.trainers.checks import refuse_missing_layers
 from ...policies.trainers.job import ONLINE, Method, TrainingError
 from ...policies.trainers.training_fit import fit_of
-from ...policies.workers.open import engine_kind
+from ...policies.workers.engine_factory import engine_kind
 from ...policies.workers.places import (
     DeviceGroup,
     local_groups,

@@ -44,7 +44,7 @@ from ...policies.memory.terms import (
 from ...policies.trainers.job import ONLINE, Method, Settings
 from ...policies.trainers.launch import processes_of
 from ...policies.trainers.training_fit import placed_fit
-from ...policies.workers.open import engine_kind
+from ...policies.workers.engine_factory import engine_kind
 from ..recipes.roles import NeededRole, trainings
 from ..run.models import CRITIC, REWARD, is_endpoint, is_rewarded, locate_model
 from .hardware import Devices, devices

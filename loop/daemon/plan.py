@@ -18,7 +18,7 @@ from ...policies.trainers.job import ONLINE, TrainJob
 from ...policies.trainers.step_files import planned_steps
 from ...policies.trainers.step_policies import published_steps
 from ...policies.trainers.training_fit import placed_fit
-from ...policies.workers.open import engine_kind
+from ...policies.workers.engine_factory import engine_kind
 from ...stores.keys import Json
 from ...stores.records import Prompt
 from ..data.prompt_rows import SPLITS

@@ -9,7 +9,7 @@ import numpy as np
 
 from ...configs.schema import RewardConfig
 from ...policies.engines.engine import ScoreBatch, ScoreRequest
-from ...policies.workers.open import open_scorer
+from ...policies.workers.engine_factory import open_scorer
 from ..lake.statistics.clustered_estimates import Estimate, estimate, number_clusters, ratio
 from .preference_sets import ChosenPair
 

@@ -26,7 +26,7 @@ from ...policies.memory.terms import (
     PROCESS_BYTES,
     inference_of,
 )
-from ...policies.workers.open import engine_kind
+from ...policies.workers.engine_factory import engine_kind
 from ...policies.workers.places import (
     DeviceGroup,
     cpus_each,

@@ -12,7 +12,7 @@ from pathlib import Path
 from ...configs.own_function import names_function
 from ...configs.schema import RunConfig
 from ...configs.section import Devices
-from ...policies.workers.open import engine_kind
+from ...policies.workers.engine_factory import engine_kind
 from ...policies.workers.places import DeviceGroup, device_groups, local_groups
 from .device_inventory import is_crowded
 from .models import Served, locate_model

@@ -23,12 +23,12 @@ from ...configs.schema import ConfigError, EngineConfig, RewardConfig, RunConfig
 from ...policies.engines.canary import CanaryRow, read_canary
 from ...policies.engines.chat_template import require_chat, template_text
 from ...policies.engines.engine import Engine, EngineError, Scorer
+from ...policies.workers.engine_factory import engine_kind, open_engine, open_scorer
 from ...policies.workers.hosted_model import HostedModel
 from ...policies.workers.identity import (
     refuse_quantised,
     scorer_digest,
 )
-from ...policies.workers.open import engine_kind, open_engine, open_scorer
 from ...stores.keys import Json
 from .device_inventory import DeviceInventory, in_turns
 from .loaded_models import Allocation, LoadedModels

@@ -10,6 +10,7 @@ from ...configs.methods import RewardTraining
 from ...configs.schema import ConfigError, EngineConfig
 from ...policies.engines.chat_template import require_chat
 from ...policies.engines.engine import EngineError
+from ...policies.workers.engine_factory import engine_kind
 from ...policies.workers.identity import (
     check_folder,
     endpoint_digest,
@@ -18,7 +19,6 @@ from ...policies.workers.identity import (
     saved_type,
     served_name,
 )
-from ...policies.workers.open import engine_kind
 from ...stores.keys import Json, digest
 from ..smol.weights import prepared_folder
 from .hub_names import folder_of, without_commit

@@ -27,8 +27,8 @@ from ..engines.engine import (
     Sampling,
 )
 from ..trainers.step_files import RolloutDraw
+from ..workers.engine_factory import Fit, as_it_is, engine_kind, open_engine
 from ..workers.hosted_model import HostedModel
-from ..workers.open import Fit, as_it_is, engine_kind, open_engine
 from ..workers.places import local_groups
 
 TOGETHER = 64

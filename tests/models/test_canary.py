@@ -18,9 +18,9 @@ from lpfloop.policies.engines.engine import (
     Request,
     Sampling,
 )
+from lpfloop.policies.workers.engine_factory import open_engine
 from lpfloop.policies.workers.hosted_model import HostedModel
 from lpfloop.policies.workers.model_process import ChildProcess, Opening
-from lpfloop.policies.workers.open import open_engine
 from lpfloop.policies.workers.places import Placement
 from lpfloop.stores.records import Message
 

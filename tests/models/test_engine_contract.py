@@ -22,7 +22,7 @@ from lpfloop.policies.engines.engine import (
     Request,
     Sampling,
 )
-from lpfloop.policies.workers.open import open_engine
+from lpfloop.policies.workers.engine_factory import open_engine
 from lpfloop.stores.keys import derive_seed
 from lpfloop.stores.records import Message
 

@@ -13,8 +13,8 @@ from lpfloop.policies.engines.engine import (
     Request,
     Sampling,
 )
+from lpfloop.policies.workers.engine_factory import open_engine
 from lpfloop.policies.workers.hosted_model import HostedModel
-from lpfloop.policies.workers.open import open_engine
 from lpfloop.stores.keys import derive_seed
 from lpfloop.stores.records import Message
 

@@ -17,7 +17,7 @@ from lpfloop.policies.engines.engine import (
     ScoreResult,
 )
 from lpfloop.policies.engines.scorers import RewardScorer
-from lpfloop.policies.workers.open import open_scorer
+from lpfloop.policies.workers.engine_factory import open_scorer
 from lpfloop.stores.records import Message
 
 ANSWERS = ("Yes.", "7 - 2 = 5. 5 + 1 = 6. The answer is 6.", "No, he has 12 apples.", "Gladly!")

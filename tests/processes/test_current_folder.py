@@ -21,7 +21,7 @@ from lpfloop.loop.daemon.detach import start
 from lpfloop.policies.engines.engine import Batch, Request, Sampling
 from lpfloop.policies.trainers.launch import environment
 from lpfloop.policies.trainers.process import WarmTrainer, Watch, start_child
-from lpfloop.policies.workers.open import open_engine
+from lpfloop.policies.workers.engine_factory import open_engine
 from lpfloop.stores.records import Message
 
 PLANT = "open({place!r}, 'a').write(__name__ + '\\n')\nraise ImportError('planted')\n"

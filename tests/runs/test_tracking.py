@@ -8,14 +8,14 @@ import pytest
 from world import RUN, Telling, small_config, stand_ins, write_prompts
 
 from lpfloop.configs.schema import RunConfig
+from lpfloop.loop.daemon.experiment_logging import (
+    TrackerNote,
+    iteration_rows,
+    log_iteration,
+)
 from lpfloop.loop.daemon.job import Job
 from lpfloop.loop.daemon.loop import run_loop
 from lpfloop.loop.daemon.opening import open_job
-from lpfloop.loop.daemon.tell_trackers import (
-    TrackerNote,
-    iteration_rows,
-    tell_trackers,
-)
 from lpfloop.loop.run.stop import StopSignal
 
 
@@ -55,7 +55,7 @@ def test_failing_tracker_is_noted(lake: Path, config: RunConfig, monkeypatch) ->
     with open_job(Job(config=config, lake=lake, name=RUN), [], reporter, StopSignal()) as run:
         to = config.tracking.model_copy(update={"to": ("wandb",)})
         run.config = config.model_copy(update={"tracking": to})
-        tell_trackers(run, 2)
+        log_iteration(run, 2)
     (note,) = [text for text in reporter.notes if "could not be told" in text]
     assert "wandb" in note
     kept = lake / "runs" / RUN / "tracking" / "wandb" / f"{RUN}.told.json"

@@ -11,7 +11,7 @@ from lpfloop.configs.engines import EngineConfig
 from lpfloop.configs.load import semantic
 from lpfloop.policies.engines.engine import EngineError
 from lpfloop.policies.engines.vllm_engine import VLLMModel, engine_arguments
-from lpfloop.policies.workers.open import open_engine
+from lpfloop.policies.workers.engine_factory import open_engine
 
 SET = {
     "max_num_seqs": 3,

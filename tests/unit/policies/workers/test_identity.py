@@ -8,9 +8,9 @@ import pytest
 
 from lpfloop.configs.schema import EngineConfig
 from lpfloop.policies.engines.engine import EngineError
-from lpfloop.policies.workers import open as opening
+from lpfloop.policies.workers import engine_factory as opening
+from lpfloop.policies.workers.engine_factory import engine_kind
 from lpfloop.policies.workers.identity import model_digest
-from lpfloop.policies.workers.open import engine_kind
 
 AUTO = EngineConfig()
 

@@ -59,7 +59,7 @@ class TrackerNote:
     steps: dict[str, int] = field(default_factory=dict[str, int])
 
 
-def tell_trackers(run: Run, iteration: int) -> None:
+def log_iteration(run: Run, iteration: int) -> None:
     """Send each tracker its pending iterations up to this one."""
     for name in run.config.tracking.to:
         folder = make_folder(_folder(run) / name)

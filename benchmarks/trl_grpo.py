@@ -2,10 +2,10 @@
 """GRPO of lpfloop and of TRL: the share of held-out prompts verified after the same training.
 
 Both start from the tiny policy, draw 4 answers to each of 16 prompts a step, and reward an answer
-by the verifier. Their formulas are equal, too: the loss of Eq. 3 in DeepSeekMath with beta 0.02,
-advantages divided by their group's deviation, two updates a step, a constant rate of 2e-4. TRL has
-no rule for answers without an end. One function measures all policies: greedy answers to the tiny
-world's held-out prompts.
+with 1 if the verifier finds it right. Their formulas are equal, too: the loss of Eq. 3 in
+DeepSeekMath with beta 0.02, advantages divided by their group's deviation, two updates a step, a
+constant rate of 2e-4. TRL has no rule for answers without an end. One function measures all
+policies: greedy answers to the tiny world's held-out prompts.
 
     python benchmarks/trl_grpo.py --steps 38 --seeds 501 502 503
 """
@@ -74,7 +74,7 @@ def train_by_trl(folder: Path, steps: int, seed: int, verifier: Verifier) -> Pat
             (train[prompt[-1]["content"]], answer[0]["content"])
             for prompt, answer in zip(prompts, completions, strict=True)
         ]
-        return [float(verdict.rating or 0) for verdict in verifier.verify(items)]
+        return [float(verdict.rating == 1) for verdict in verifier.verify(items)]
 
     trainer = GRPOTrainer(
         model=AutoModelForCausalLM.from_pretrained(POLICY, dtype=torch.float32),

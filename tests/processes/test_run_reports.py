@@ -46,6 +46,14 @@ def test_last_report(job):
     assert reporter.notes == []
 
 
+def test_last_iteration_is_reported_once(job):
+    shutil.rmtree(written(job).parent, ignore_errors=True)
+    with run_reports(job, Telling()) as reports:
+        reports.after(None, job.config.iterations)
+        assert reports._at_work is None
+    assert written(job).exists()
+
+
 def program(folder, line):
     path = folder / "python"
     path.write_text(f"#!/bin/sh\n{line}\n")

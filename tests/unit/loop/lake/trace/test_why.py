@@ -6,6 +6,7 @@ from dataclasses import replace
 from hypothesis import example, given
 from hypothesis import strategies as st
 from lakes import HOSTILE, PAIRED, candidate, critique, made, reward
+from rows import PAIR
 
 from lpfloop.loop.data.sanitize import HIDDEN
 from lpfloop.loop.lake.trace.find_row import Found
@@ -13,7 +14,7 @@ from lpfloop.loop.lake.trace.html_page import page_html
 from lpfloop.loop.lake.trace.story import Story
 from lpfloop.loop.lake.trace.story_page import story_page
 from lpfloop.loop.lake.trace.terminal_page import page_text
-from lpfloop.loop.lake.trace.why import why_outcome
+from lpfloop.loop.lake.trace.why import why_outcome, why_pair
 
 
 def story(*, candidates=(), critiques=(), rewards=()):
@@ -52,6 +53,14 @@ def test_why_no_pair(subtests):
             told = why_outcome(made(PAIRED, outcome, rule=rule))
             assert told.startswith(f"iteration 1, rule {rule}: {outcome}, 0 made: ")
             assert words in told
+
+
+def test_ties_without_rewards_are_broken_at_random():
+    answers = [candidate(name, PAIRED, name) for name in ("one", "two")]
+    pair = replace(PAIR, chosen_reward=None)
+    assert "in random order, without rewards" in why_pair(story(candidates=answers), pair)
+    ranked = story(candidates=answers, rewards=[reward(answers[0], 1.0)])
+    assert "highest rewards first" in why_pair(ranked, pair)
 
 
 @given(st.text())

@@ -254,9 +254,10 @@ def round_rows(run: RunReader) -> pl.DataFrame:
     deciding = Deciding.of(json.loads(run.journal.meta("config") or "{}"))
     said = verdicts(run.scan("critiques").select(READ["critiques"]), deciding)
     passed = said.filter("success").select("candidate_id").unique().collect(engine="in-memory")
-    first = pl.when(pl.col("candidate_id").is_in(passed["candidate_id"].implode())).then("round")
-    place = ["iteration", "prompt_id"]
-    prompts = answers.group_by(place).agg(passed=first.min())
+    # Not inside the aggregation, which would look all ids up once per prompt.
+    passes = pl.col("candidate_id").is_in(passed["candidate_id"].implode())
+    first = answers.with_columns(passed=pl.when(passes).then("round"))
+    prompts = first.group_by("iteration", "prompt_id").agg(pl.col("passed").min())
     rounds = answers.group_by("iteration", "round").agg(refined=pl.col("prompt_id").n_unique())
     values = prompts.join(rounds, on="iteration").with_columns(
         value=(pl.col("passed") <= pl.col("round")).fill_null(value=False).cast(pl.Float64)

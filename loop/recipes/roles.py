@@ -4,8 +4,8 @@ A rehearsal shows a recipe's requests (`Observed`). The configuration adds other
 graders, judges of prompts, and raters and scorers of held-out answers.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 
 from ...configs.annotation import Role
 from ...configs.engines import NO_MODEL
@@ -66,17 +66,16 @@ def needed_roles(config: RunConfig, seen: Observed = NOTHING_SEEN) -> tuple[Need
     Raises:
         ConfigError: if a pool of annotators or models cannot be used.
     """
-    verbs = seen.asked
-    return (
-        _policy(config, seen),
-        *_critic(config, verbs),
-        *_reward(config, verbs),
-        *_annotators(config, verbs),
-        *_completers(config),
-        *_grader(config, verbs),
-        *_reviewer(config),
-        *_answer_judge(config),
+    policy = NeededRole(
+        name=POLICY,
+        model=config.policy.model,
+        engine=config.policy.engine,
+        option=f"--policy {PLACE}",
+        needed_by=(*seen.asked.get(POLICY, ()), EVALUATE),
+        trainings=seen.trainings,
     )
+    pools = (*_annotators(config, seen), *_completers(config))
+    return (policy, *_critic(config, seen), *_reward(config, seen), *pools, *_judges(config, seen))
 
 
 def trainings(roles: Sequence[NeededRole]) -> tuple[Method, ...]:
@@ -122,53 +121,42 @@ def warn_unwatched(config: RunConfig) -> Iterator[str]:
         )
 
 
-def _policy(config: RunConfig, seen: Observed) -> NeededRole:
-    return NeededRole(
-        name=POLICY,
-        model=config.policy.model,
-        engine=config.policy.engine,
-        option=f"--policy {PLACE}",
-        needed_by=(*seen.asked.get(POLICY, ()), EVALUATE),
-        trainings=seen.trainings,
-    )
-
-
-def _critic(config: RunConfig, verbs: Mapping[str, tuple[str, ...]]) -> Iterator[NeededRole]:
+def _critic(config: RunConfig, seen: Observed) -> Iterator[NeededRole]:
     """Give the critic if a verb uses it, or if it is configured and can rate held-out answers.
 
     If the verifier rates, the critic judges only facts.
     """
-    critic = _judge(config, CRITIC, (*verbs.get(CRITIC, ()), EVALUATE))
+    asked = seen.asked.get(CRITIC, ())
     if config.critic.kind == "verifier":
+        critic = _judge(config, CRITIC, (EVALUATE,))
         wanted = config.facts.judge == "critic" and critic.named
-        critic = replace(critic, needed_by=(EVALUATE,))
     else:
-        wanted = CRITIC in verbs or config.critic.kind == "both" or critic.named
+        critic = _judge(config, CRITIC, (*asked, EVALUATE))
+        wanted = CRITIC in seen.asked or config.critic.kind == "both" or critic.named
     if wanted:
         yield critic
 
 
-def _reward(config: RunConfig, verbs: Mapping[str, tuple[str, ...]]) -> Iterator[NeededRole]:
+def _reward(config: RunConfig, seen: Observed) -> Iterator[NeededRole]:
     """Give the reward model if one is configured and used; recipes work without one.
 
     It measures answers if a verb uses it anyway, unless the configuration decides.
     """
-    asked, wanted = REWARD in verbs, config.assessment.reward
+    asked, wanted = REWARD in seen.asked, config.assessment.reward
     measured = asked if wanted is None else wanted
-    needed_by = (*verbs.get(REWARD, ()), *((EVALUATE,) if measured else ()))
     if (asked or measured) and config.reward.model != NO_MODEL:
         yield NeededRole(
             name=REWARD,
             model=config.reward.model,
             engine=None,
             option="--set reward.model=FOLDER or ./FILE.py:NAME",
-            needed_by=needed_by,
+            needed_by=(*seen.asked.get(REWARD, ()), *((EVALUATE,) if measured else ())),
         )
 
 
-def _annotators(config: RunConfig, verbs: Mapping[str, tuple[str, ...]]) -> Iterator[NeededRole]:
+def _annotators(config: RunConfig, seen: Observed) -> Iterator[NeededRole]:
     panels = Panels.of(config)
-    annotating = verbs.get(ANNOTATION, ()) if panels.training else ()
+    annotating = seen.asked.get(ANNOTATION, ()) if panels.training else ()
     for role in panels.roles:
         model = config.annotation.model_of(role)
         yield NeededRole(
@@ -197,25 +185,18 @@ def _completers(config: RunConfig) -> Iterator[NeededRole]:
         )
 
 
-def _grader(config: RunConfig, verbs: Mapping[str, tuple[str, ...]]) -> Iterator[NeededRole]:
-    """Give the grader: the critic's model, unless another is configured."""
+def _judges(config: RunConfig, seen: Observed) -> Iterator[NeededRole]:
+    """Give the judges of completions, of prompts and of held-out answers."""
     if grades(config):
-        yield _judge(config, GRADING, verbs.get(GRADING, ()))
-
-
-def _reviewer(config: RunConfig) -> Iterator[NeededRole]:
-    """Give the judge of prompts: the critic's model, unless another is configured."""
+        yield _judge(config, GRADING, seen.asked.get(GRADING, ()))
     if config.prompts.quality.judge == "model":
         yield _judge(config, QUALITY, (REVIEW,))
-
-
-def _answer_judge(config: RunConfig) -> Iterator[NeededRole]:
-    """Give the judge that scores held-out answers by forms; it must be configured."""
     if config.assessment.scores:
         yield _judge(config, SCORING_JUDGE, (EVALUATE,))
 
 
 def _judge(config: RunConfig, name: str, needed_by: tuple[str, ...]) -> NeededRole:
+    """Return a judge, by default the critic's model; the one of held-out answers has no default."""
     model, engine = place_of(config, name)
     return NeededRole(
         name=name,

@@ -51,9 +51,7 @@ Tables = dict[type[StoredRow], list[StoredRow]]
 def mix_of(config: RunConfig) -> tuple[Path, ...]:
     """Return the files that a run's recipe mixes in."""
     recipe = config.recipe
-    if isinstance(recipe, Graded):
-        return tuple(map(Path, recipe.mix))
-    return ()
+    return tuple(map(Path, recipe.mix)) if isinstance(recipe, Graded) else ()
 
 
 def require_mix(files: Sequence[Path], prompts: Iterable[Prompt]) -> None:
@@ -109,9 +107,11 @@ def mix_pairs(it: Iteration, pairs: Rows[Pair], names: Sequence[Place]) -> Rows[
         # Not `Run.make`: the rows that a chunk takes from the files depend on the chunks before it.
         units = {unit.chunk: unit for unit in stage.pending}
         taking = Taking.beside(it)
-        for chunk, made in enumerate(in_chunks(files, it.number, pairs.chunks)):
+        size = -(-sum(1 for path in files for _ in placed_rows(path)) // pairs.chunks)
+        rows = (made for path in files for made in comparisons(path, it.number))
+        for chunk in range(pairs.chunks):
             stage.flow.admit()
-            tables = taking.take(made)
+            tables = taking.take(list(islice(rows, size)))
             if chunk in units:
                 stage.commit(units[chunk], tables, UnitStats(rows=len(tables[Pair])))
 
@@ -121,14 +121,11 @@ def mix_pairs(it: Iteration, pairs: Rows[Pair], names: Sequence[Place]) -> Rows[
 
 def beside_params(it: Iteration) -> dict[str, Json]:
     """Return the parameters by which a run's prompts decide which rows of files are taken."""
+    measuring = [p for p in it.run.prompts.values() if p.split != TRAIN]
     return {
         "known": digest(sorted(it.run.prompts)),
-        "held_out": digest([as_json(prompt.messages) for prompt in _measuring(it)]),
+        "held_out": digest([as_json(prompt.messages) for prompt in measuring]),
     }
-
-
-def _measuring(it: Iteration) -> list[Prompt]:
-    return [prompt for prompt in it.run.prompts.values() if prompt.split != TRAIN]
 
 
 @dataclass(slots=True, kw_only=True)
@@ -156,7 +153,11 @@ class Taking:
         return cls(
             iteration=it.number,
             known=frozenset(it.run.prompts),
-            measuring={prompt.messages: UNTRAINED[prompt.split] for prompt in _measuring(it)},
+            measuring={
+                prompt.messages: UNTRAINED[prompt.split]
+                for prompt in it.run.prompts.values()
+                if prompt.split != TRAIN
+            },
             votes=votes,
             called=called,
         )
@@ -176,7 +177,7 @@ class Taking:
 
     def _fate(self, rows: Sequence[StoredRow]) -> tuple[str, str]:
         """Return the fate of a comparison, and an id by which it can be found."""
-        prompt = next(row for row in rows if isinstance(row, Prompt))
+        prompt = prompt_of(rows)
         pair = _pair_in(rows)
         own = UNTRAINED.get(prompt.split) if self.votes else None
         if measured := self.measuring.get(prompt.messages) or own:
@@ -197,14 +198,6 @@ class Taking:
         )
         self._seen.add(key)
         return new
-
-
-def in_chunks(files: Sequence[Path], iteration: int, count: int) -> Iterator[list[list[StoredRow]]]:
-    """Give the comparisons of all files in `count` chunks of about equal size."""
-    total = sum(1 for path in files for _ in placed_rows(path))
-    rows = (made for path in files for made in comparisons(path, iteration))
-    for _ in range(count):
-        yield list(islice(rows, -(-total // count)))
 
 
 def comparisons(
@@ -233,7 +226,7 @@ def comparisons(
         try:
             made = list(FORMATS[form].read(in_known_case(row), make))
             if ids is not None:
-                ids.is_new(row, next(r for r in made if isinstance(r, Prompt)), path, place)
+                ids.is_new(row, prompt_of(made), path, place)
         except RowError as error:
             raise InputError(f"{path}, {place}: {error}") from error
         if unused is not None:
@@ -253,6 +246,11 @@ def _with_scores(rows: Sequence[StoredRow]) -> Sequence[StoredRow]:
         else row
         for row in rows
     ]
+
+
+def prompt_of(rows: Sequence[StoredRow]) -> Prompt:
+    """Return the prompt of a comparison."""
+    return next(row for row in rows if isinstance(row, Prompt))
 
 
 def _pair_in(rows: Sequence[StoredRow]) -> Pair | None:
@@ -282,8 +280,7 @@ def majority_pairs(made: Sequence[StoredRow], make: Maker) -> Iterator[Pair]:
     balance = sum({"first": 1, "second": -1}.get(vote.preferred or "", 0) for vote in votes)
     if not balance:
         return
-    prompt = next(row for row in made if isinstance(row, Prompt))
     candidates = {row.candidate_id: row for row in made if isinstance(row, Candidate)}
     sides = candidates[votes[0].first_id], candidates[votes[0].second_id]
     chosen, rejected = sides if balance > 0 else sides[::-1]
-    yield make.pair(prompt, chosen, rejected, (None, None))
+    yield make.pair(prompt_of(made), chosen, rejected, (None, None))

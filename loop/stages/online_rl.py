@@ -10,28 +10,59 @@ its last checkpoint and repeats the steps after it. If sums are reproducible, as
 repeated steps are identical; otherwise a committed step keeps its first rows.
 """
 
-from dataclasses import replace
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
 
+from ...configs.group_methods import OnlineSettings
 from ...configs.grouped_recipes import Grouped, RewardWeights
+from ...configs.load import semantic
+from ...configs.methods import SteppedTraining
+from ...configs.own_function import names_function
 from ...configs.recipes import Quark, Rewarded
-from ...policies.trainers.job import Method
+from ...configs.schema import ConfigError
+from ...policies.trainers.job import BY_REWARD, Method, OnlineJob, RewardSource, TrainJob
+from ...policies.trainers.step_files import planned_steps
+from ...policies.trainers.step_policies import published_steps
+from ...policies.trainers.training_fit import fit_params, policy_fit
 from ...stores.failpoints import reach
 from ...stores.journal_reader import Cost
-from ...stores.records import Checkpoint, RewardModel
-from ..run.handles import Planned, Prompts
+from ...stores.keys import Json, derive_seed, digest
+from ...stores.lake import CHECKPOINTS
+from ...stores.records import Checkpoint, Prompt, RewardModel
+from ..run.handles import Prompts
 from ..run.iteration import Iteration
+from ..run.models import is_endpoint, locate_model
+from ..run.outcomes import NothingToTrainOn
 from ..run.reporter import UnitStats
+from ..run.run import Verb, Work
 from ..run.stage import Stage
-from .online_steps import Steps, step_cost
-from .online_work import OnlineTraining
-from .publish import Publishing, report_training
-from .reference_reward import references
-from .reward import reward
+from .online_steps import Steps, prompts_file, step_cost
+from .publish import (
+    Publishing,
+    metrics_json,
+    report_training,
+    training_fit,
+    training_processes,
+)
+from .reference_reward import References, references
+from .reward import Scoring, reward
 from .sample import sample
 from .step_alarms import StepWatch, keep_alarms, numbers_of
 from .step_judges import StepJudges
-from .supervised_set import supervision
+from .supervised_set import Supervision, supervision
+from .thoughts import turn_form
+from .train import TRAIN
 
+VERBS: Mapping[Method, Verb] = {
+    "ppo": Verb("ppo", semantics=2),
+    "quark": Verb("quark", semantics=2),
+    "grpo": Verb("grpo"),
+    "rloo": Verb("rloo"),
+    "online_dpo": Verb("online_dpo"),
+}
+PUBLISH = Verb("publish_step")
 ON_THE_WAY = "train:steps"
 """The stage of the policies that a training publishes on its way."""
 
@@ -74,7 +105,7 @@ def _by_model(
         first = replace(it, policy=it.run.models.initial)
         answers = sample(first, prompts, n=1, label="sample:reference")
         found = references(it, answers, reward(it, answers, by=model))
-    return _train(replace(training, references=found, supervision=supervision(it)))
+    return replace(training, references=found, supervision=supervision(it)).train()
 
 
 def _by_groups(
@@ -94,96 +125,252 @@ def _by_groups(
             left_out=every - kept,
         )
     judges = StepJudges(it=it, rewards=rewards)
-    training = OnlineTraining(it=it, method=method, prompts=asked, reward=None, judges=judges)
+    training = OnlineTraining(it=it, method=method, prompts=asked, judges=judges)
     training.require_trainable()
-    return _train(replace(training, supervision=supervision(it)))
+    return replace(training, supervision=supervision(it)).train()
 
 
-def _train(training: OnlineTraining) -> Checkpoint:
-    """Train the policy online, step by step, and publish it."""
-    it, run = training.it, training.it.run
-    run.flow.settle()
-    # The sampler, reward model and judges run next to the trainer, on any free device.
-    places = run.places.of_training("auto")
-    if training.judges is not None:
-        places |= training.judges.where
-    steps = run.run_stage(
-        it.number,
-        training.method,
-        training.steps(),
-        lambda stage: _run_steps(training, stage),
-        places=places,
-    )
+def whole_settings(settings: OnlineSettings) -> OnlineSettings:
+    """Return the settings that a method's steps depend on: not which policies are published."""
+    fields = SteppedTraining.model_fields
+    return settings.model_copy(update={name: field.default for name, field in fields.items()})
 
-    keep_alarms(it, training.method, steps)
-    if training.published:
-        run.run_stage(
-            it.number,
-            ON_THE_WAY,
-            training.publications(steps),
-            lambda stage: _publish_steps(training, steps, stage),
-            places=places,
+
+@dataclass(frozen=True, kw_only=True)
+class OnlineTraining:
+    """A training of the policy on its samples for `prompts`, by the reward of `reward`.
+
+    With `references` rewards are relative to theirs, and prompts without one are skipped. With
+    `judges` a sample's reward is the weighted sum of their scores, which may include `reward`.
+    """
+
+    it: Iteration
+    method: Method
+    prompts: Prompts
+    reward: RewardModel | None = None
+    references: References | None = None
+    supervision: Supervision | None = None
+    judges: StepJudges | None = None
+
+    @property
+    def settings(self) -> OnlineSettings:
+        """The method's settings."""
+        settings: OnlineSettings = getattr(self.it.run.config.training, self.method)
+        return settings
+
+    @property
+    def weights(self) -> Mapping[RewardSource, float]:
+        """The weight of each source of a sample's reward."""
+        return BY_REWARD if self.judges is None else self.judges.weights
+
+    @property
+    def _scoring(self) -> Scoring:
+        """The reward model that rewards the samples, or has a part in it."""
+        return Scoring(run=self.it.run, iteration=self.it.number, model=self.reward)
+
+    @cached_property
+    def _asked(self) -> list[Prompt]:
+        """The prompts that are sampled, without the cuts between their chunks."""
+        every = [prompt for chunk in self.prompts.chunks for prompt in chunk]
+        if self.references is None:
+            return every
+        return [prompt for prompt in every if prompt.prompt_id in self.references.rewards]
+
+    @property
+    def _count(self) -> int:
+        return planned_steps(len(self._asked), self.settings)
+
+    def require_trainable(self) -> None:
+        """Raise an error if this training is impossible.
+
+        Raises:
+            ConfigError: without a reward model.
+            NothingToTrainOn: without prompts, or without the policy's weights.
+        """
+        it = self.it
+        if "reward" in self.weights and self._scoring.reward_id is None:
+            raise ConfigError(f"{self.method} needs a reward model: set reward.model")
+        if not self._asked:
+            raise NothingToTrainOn(
+                f"iteration {it.number} lacks prompts for {self.method}; raise prompts.parts"
+            )
+        if is_endpoint(it.policy.location):
+            raise NothingToTrainOn(
+                f"the policy is served at {it.policy.location}, so its weights cannot be "
+                f"trained here by {self.method}; give their folder with --policy"
+            )
+
+    def train(self) -> Checkpoint:
+        """Train the policy online, step by step, and publish it."""
+        it, run = self.it, self.it.run
+        run.flow.settle()
+        # The sampler, reward model and judges run next to the trainer, on any free device.
+        places = run.places.of_training("auto")
+        if self.judges is not None:
+            places |= self.judges.where
+        steps = run.run_stage(it.number, self.method, self._steps(), self._run_steps, places=places)
+        keys = steps.keys(run.store.journal)
+        keep_alarms(it, self.method, steps)
+        published = published_steps(self.settings, self._count)
+        if published:
+            work = Work(
+                verb=PUBLISH,
+                params={"method": self.method},
+                upstream=(steps.identity,),
+                reads=lambda: [keys[:step] for step in published],
+            )
+
+            def publish_on_the_way(stage: Stage) -> None:
+                for unit in stage.units():
+                    run.models.make_room()
+                    step = published[unit.chunk]
+                    identity = Publishing(run=run).publish_step(self.job(steps.identity), step)
+                    row = self._checkpoint(identity, step, numbers_of(it, keys[step - 1]), step)
+                    stage.commit(unit, {Checkpoint: [row]}, UnitStats(rows=1))
+
+            run.run_stage(it.number, ON_THE_WAY, work, publish_on_the_way, places=places)
+        chosen = {} if self.settings.choose == "last" else {"choose": self.settings.choose}
+        work = Work(
+            verb=TRAIN,
+            params={"method": self.method, **chosen},
+            upstream=(steps.identity,),
+            reads=lambda: [keys],
         )
 
-    def publish(stage: Stage) -> None:
-        # Not `Run.make`: its progress counts steps, not the one row.
-        for unit in stage.units():
-            run.models.make_room()
-            job = training.job(steps.identity)
-            identity, result = Publishing(run=run).publish(job)
-            last = None if training.settings.choose == "last" else result.steps
-            row = training.checkpoint(identity, result.steps, result.metrics, last)
-            stage.commit(unit, {Checkpoint: [row]}, UnitStats(rows=result.steps))
-            report_training(run, it.number, "train", training.method, result)
+        def publish(stage: Stage) -> None:
+            # Not `Run.make`: its progress counts steps, not the one row.
+            for unit in stage.units():
+                run.models.make_room()
+                identity, result = Publishing(run=run).publish(self.job(steps.identity))
+                last = result.steps if chosen else None
+                row = self._checkpoint(identity, result.steps, result.metrics, last)
+                stage.commit(unit, {Checkpoint: [row]}, UnitStats(rows=result.steps))
+                report_training(run, it.number, "train", self.method, result)
 
-    planned = run.run_stage(it.number, "train", training.publication(steps), publish, places=places)
-    reach("checkpoint.committed")
-    run.decide_by(planned)
-    (checkpoint,) = run.store.rows(Checkpoint, planned.key(run.store.journal, 0))
-    return checkpoint
+        planned = run.run_stage(it.number, "train", work, publish, places=places)
+        reach("checkpoint.committed")
+        run.decide_by(planned)
+        (checkpoint,) = run.store.rows(Checkpoint, planned.key(run.store.journal, 0))
+        return checkpoint
 
+    def _steps(self) -> Work:
+        """Return the work of the steps: a unit each, all of them known beforehand."""
+        it = self.it
+        params: Json = {
+            "policy": it.policy.params,
+            "reference": it.run.models.initial.identity,
+            "reward": self._rewarding,
+            "settings": semantic(whole_settings(self.settings)),
+            "sampling": semantic(it.run.config.policy.sampling),
+            **fit_params(policy_fit(it.run.config)),
+        }
+        content = (digest([key for (key,) in self.prompts.each_key()]),)
+        if self.references is not None:
+            content = (*content, self.references.key)
+        work = Work(
+            verb=VERBS[self.method],
+            params=params,
+            upstream=content,
+            reads=lambda: [(*content, str(step)) for step in range(1, self._count + 1)],
+        )
+        return work if self.supervision is None else self.supervision.add_to(work)
 
-def _watch(training: OnlineTraining, stage: Stage) -> StepWatch | None:
-    """Return the watch over each step, which knows the steps committed before."""
-    it, planned = training.it, stage.planned
-    if not it.run.config.alarms.watch:
-        return None
-    watch = StepWatch(it=it, method=training.method, steps=planned.chunks)
-    journal, pending = it.run.store.journal, {unit.chunk for unit in stage.pending}
-    for chunk in range(min(pending, default=planned.chunks)):
-        watch.watch(numbers_of(it, planned.key(journal, chunk)))
-    return watch
+    @property
+    def _rewarding(self) -> Json:
+        """Every input of a sample's reward except the sample."""
+        if self.judges is None:
+            return self._scoring.identity
+        scored = {"reward": self._scoring.identity} if "reward" in self.weights else {}
+        weights: dict[str, Json] = dict(self.weights.items())
+        return {"weights": weights, **self.judges.params, **scored}
 
-
-def _publish_steps(training: OnlineTraining, steps: Planned, stage: Stage) -> None:
-    """Commit the policies that the training published on its way, each with its step's numbers."""
-    run = training.it.run
-    for unit in stage.units():
+    def _run_steps(self, stage: Stage) -> None:
+        """Run the trainer for all steps; commit each, in the end also unreported ones."""
+        run, judges, settings = self.it.run, self.judges, self.settings
         run.models.make_room()
-        step = training.published[unit.chunk]
-        identity = Publishing(run=run).publish_step(training.job(steps.identity), step)
-        metrics = numbers_of(training.it, steps.key(run.store.journal, step - 1))
-        row = training.checkpoint(identity, step, metrics, step)
-        stage.commit(unit, {Checkpoint: [row]}, UnitStats(rows=1))
+        job = self.job(stage.planned.identity)
+        steps = Steps(
+            run=run,
+            stage=stage,
+            work=job.output,
+            most=step_cost(run, settings),
+            judging=Cost() if judges is None else judges.most(self._asked, settings.rollouts),
+            judges=judges,
+            watch=self._watch(stage),
+        )
+        steps.admit()
+        on_answers = None if judges is None else steps.judge_step
+        publishing = Publishing(run=run, on_progress=steps.commit_steps, on_answers=on_answers)
+        run.store.when_there_is_room(lambda: publishing.train(job))
+        steps.settle(stage.planned.chunks)
 
+    def _watch(self, stage: Stage) -> StepWatch | None:
+        """Return the watch over each step, which knows the steps committed before."""
+        it, planned = self.it, stage.planned
+        if not it.run.config.alarms.watch:
+            return None
+        watch = StepWatch(it=it, method=self.method, steps=planned.chunks)
+        pending = {unit.chunk for unit in stage.pending}
+        for chunk in range(min(pending, default=planned.chunks)):
+            watch.watch(numbers_of(it, planned.key(it.run.store.journal, chunk)))
+        return watch
 
-def _run_steps(training: OnlineTraining, stage: Stage) -> None:
-    """Run the trainer for all steps; commit each one, and at the end any that it did not report."""
-    run = training.it.run
-    run.models.make_room()
-    job = training.job(stage.planned.identity)
-    judges, settings = training.judges, training.settings
-    steps = Steps(
-        run=run,
-        stage=stage,
-        work=job.output,
-        most=step_cost(run, settings),
-        judging=Cost() if judges is None else judges.most(training.asked, settings.rollouts),
-        judges=judges,
-        watch=_watch(training, stage),
-    )
-    steps.admit()
-    on_answers = None if judges is None else steps.judge_step
-    publishing = Publishing(run=run, on_progress=steps.commit_steps, on_answers=on_answers)
-    run.store.when_there_is_room(lambda: publishing.train(job))
-    steps.settle(stage.planned.chunks)
+    def job(self, identity: str) -> TrainJob:
+        """Return the training, every model that it reads verified; `identity` is its steps'."""
+        it, config = self.it, self.it.run.config
+        initial, store = it.run.models.initial, it.run.store
+        same = initial.identity == it.policy.identity
+        it.run.verify(it.policy)
+        work = store.folder / "work" / identity
+        rewards = None if self.references is None else self.references.rewards
+        prompts = store.when_there_is_room(lambda: prompts_file(work, self._asked, rewards))
+        place = config.reward.model
+        configured = self.reward is None and "reward" in self.weights
+        function = place if configured and names_function(place) else None
+        folder = None if self.reward is None else it.run.reward_folder(self.reward)
+        if configured and function is None:
+            folder = Path(locate_model(place, "reward"))
+        return TrainJob(
+            method=self.method,
+            model=Path(it.policy.location),
+            reference=None if same else Path(initial.location),
+            data=(prompts,),
+            output=work,
+            settings=self.settings,
+            seed=derive_seed(config.seed, "train", identity) % 2**32,
+            processes=training_processes(it.run, self.settings),
+            fit=training_fit(it.run, self.method),
+            reward=folder,
+            supervised=None if self.supervision is None else self.supervision.as_job(work),
+            template=it.run.models.template,
+            online=OnlineJob(
+                iteration=it.number,
+                identity=identity,
+                root_seed=config.seed,
+                policy=it.policy.identity,
+                model=config.policy.model,
+                reward_id=self._scoring.reward_id or "",
+                sampling=config.policy.sampling,
+                engine=config.policy.engine,
+                reward=config.reward,
+                function=function,
+                weights=self.weights,
+            ),
+            turns=turn_form(it.run, it.policy),
+        )
+
+    def _checkpoint(
+        self, identity: str, steps: int, metrics: Mapping[str, float], at_step: int | None
+    ) -> Checkpoint:
+        """Return the row of a published policy."""
+        return Checkpoint(
+            checkpoint_id=identity,
+            parent_id=self.it.parent.checkpoint_id,
+            reference_id=self.it.run.models.initial.identity,
+            iteration=self.it.number,
+            recipe=self.it.run.config.recipe.name,
+            path=f"{CHECKPOINTS}/{identity}",
+            steps=steps,
+            metrics=metrics_json(metrics),
+            at_step=at_step,
+        )

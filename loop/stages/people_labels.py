@@ -8,7 +8,6 @@ and counted, as in a mix.
 
 from collections.abc import Iterator, Sequence
 from contextlib import closing
-from dataclasses import dataclass
 from functools import cache, partial
 from pathlib import Path
 
@@ -38,7 +37,16 @@ from ..run.labels import OF_RUN, Comparison, Labels
 from ..run.reporter import UnitStats
 from ..run.run import Verb, Work
 from ..run.stage import Stage
-from .mix import FORMS, Taking, beside_params, comparisons, decides, majority_pairs, mix_digests
+from .mix import (
+    FORMS,
+    Taking,
+    beside_params,
+    comparisons,
+    decides,
+    majority_pairs,
+    mix_digests,
+    prompt_of,
+)
 
 TAKE_LABELS = Verb("labels")
 LABELS = "labels"
@@ -73,10 +81,9 @@ def label_prompts(config: RunConfig, lake: Path) -> list[Prompt]:
         InputError: for anything that cannot be read as meant, or labels that decide nothing.
     """
     _require_use(config)
-    sources, ids = config.annotation.source, PromptIds()
+    sources, some = config.annotation.source, False
     asked, answers = dict[str, Prompt](), dict[str, set[str]]()
-    some = False
-    for made in _read(sources, lake, 0, ids):
+    for made in _read(sources, lake, 0, PromptIds()):
         prompt = prompt_of(made)
         asked.setdefault(prompt.prompt_id, prompt)
         compared = (row.candidate_id for row in made if isinstance(row, Candidate))
@@ -122,82 +129,51 @@ def commit_labels(it: Iteration) -> tuple[Rows[Candidate], Rows[Preference]]:
     labels = it.run.labels
     if labels is None:
         raise ConfigError(f"{LABELLED} names no comparisons by people")
-    rows = partial(labels.read, it.number)
-    layout = cache(lambda: Layout.of(rows(), it.run.config.prompts.chunk))
+    size = it.run.config.prompts.chunk
+    chunks = cache(lambda: _chunked(labels.read(it.number), size))
     pending = Work(
         verb=TAKE_LABELS,
-        params={
-            "source": labels.identity,
-            "chunk": it.run.config.prompts.chunk,
-            **beside_params(it),
-        },
+        params={"source": labels.identity, "chunk": size, **beside_params(it)},
         upstream=(),
-        reads=lambda: [(f"{n}/{len(layout().last)}",) for n in range(len(layout().last))],
+        reads=lambda: [(f"{n}/{len(chunks())}",) for n in range(len(chunks()))],
     )
 
     def run_units(stage: Stage) -> None:
-        # Not `Run.make`: the rows of all chunks are read in one go.
+        # Not `Run.make`: which rows a chunk takes depends on the chunks before it.
         units = {unit.chunk: unit for unit in stage.pending}
         taking = Taking.beside(it, votes=True, called=LABELS)
-        for chunk, made in enumerate(layout().chunks(rows())):
+        for chunk, made in enumerate(chunks()):
             stage.flow.admit()
             tables = {Prompt: [], Candidate: [], Preference: [], **taking.take(made)}
             del tables[Pair]
             if chunk in units:
-                advance = UnitStats(rows=len(tables[Preference]))
-                stage.commit(units[chunk], tables, advance)
+                stage.commit(units[chunk], tables, UnitStats(rows=len(tables[Preference])))
 
     planned = it.run.run_stage(it.number, LABELS, pending, run_units)
     return Rows(row_type=Candidate, stages=(planned,)), Rows(row_type=Preference, stages=(planned,))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Layout:
-    """The chunk of each prompt's comparisons, and the index of each chunk's last comparison.
-
-    So all comparisons of a prompt are in one chunk, regardless of their positions in the files.
-    """
-
-    chunk_of: dict[str, int]
-    last: list[int]
-
-    @classmethod
-    def of(cls, rows: Iterator[Comparison], size: int) -> "Layout":
-        """Return the layout of comparisons, with `size` prompts in a chunk."""
-        chunk_of, last = dict[str, int](), list[int]()
-        for place, made in enumerate(rows):
-            chunk = chunk_of.setdefault(prompt_of(made).prompt_id, len(chunk_of) // size)
-            if chunk == len(last):
-                last.append(place)
-            last[chunk] = place
-        return cls(chunk_of=chunk_of, last=last)
-
-    def chunks(self, rows: Iterator[Comparison]) -> Iterator[list[Comparison]]:
-        """Give the comparisons chunk by chunk, buffering the ones that belong to a later chunk."""
-        waiting: list[list[Comparison]] = [[] for _ in self.last]
-        done = 0
-        for place, made in enumerate(rows):
-            waiting[self.chunk_of[prompt_of(made).prompt_id]].append(made)
-            while done < len(self.last) and self.last[done] <= place:
-                yield waiting[done]
-                waiting[done] = []
-                done += 1
+def _chunked(rows: Iterator[Comparison], size: int) -> list[list[Comparison]]:
+    """Return comparisons in chunks of `size` prompts, all of a prompt in one chunk."""
+    chunk_of, chunks = dict[str, int](), list[list[Comparison]]()
+    for made in rows:
+        chunk = chunk_of.setdefault(prompt_of(made).prompt_id, len(chunk_of) // size)
+        if chunk == len(chunks):
+            chunks.append([])
+        chunks[chunk].append(made)
+    return chunks
 
 
 def _require_use(config: RunConfig) -> None:
     """Refuse labels for a recipe that learns from no comparisons."""
-    if not compares(config):
-        rewarded = isinstance(config.recipe, Annotated)
-        why = "a reward model is configured" if rewarded else "its method needs none"
-        raise ConfigError(
-            f"{LABELLED} is set, and the recipe {config.recipe.name} learns from no comparisons: "
-            f"{why}; leave it out"
-        )
-
-
-def prompt_of(made: Comparison) -> Prompt:
-    """Return the prompt of a comparison."""
-    return next(row for row in made if isinstance(row, Prompt))
+    if compares(config):
+        return
+    rewarded = isinstance(config.recipe, Annotated)
+    why = "a reward model is configured" if rewarded else "its method needs none"
+    raise ConfigError(
+        f"{LABELLED} is set, and the recipe {config.recipe.name} learns from no comparisons: "
+        f"{why}; leave it out"
+    )
 
 
 def _identity(source: str, lake: Path) -> Json:

@@ -50,7 +50,7 @@ from ..run.models import is_endpoint
 from ..run.reporter import UnitStats
 from ..run.run import Verb
 from ..run.stage import Stage
-from .online_work import OnlineTraining
+from .online_rl import OnlineTraining
 from .publish import Publishing, step_statistics, training_fit
 from .step_judges import StepJudges
 from .thoughts import turn_form
@@ -198,7 +198,6 @@ def _online(it: Iteration, method: Online, twos: Sequence[Two], work: Path) -> T
         it=it,
         method=method,
         prompts=chunk_prompts(prompts, ROWS),
-        reward=None,
         judges=StepJudges(it=it, rewards=recipe.rewards) if isinstance(recipe, Grouped) else None,
     )
     job = training.job(work.parent.name)

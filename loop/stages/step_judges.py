@@ -43,14 +43,6 @@ class StepJudgements:
     filter_counts: Sequence[FilterCount] = ()
     cost: UnitStats = field(default_factory=UnitStats)
 
-    def __add__(self, other: "StepJudgements") -> "StepJudgements":
-        """Return both together."""
-        return StepJudgements(
-            critiques=(*self.critiques, *other.critiques),
-            filter_counts=(*self.filter_counts, *other.filter_counts),
-            cost=self.cost + other.cost,
-        )
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartScore:
@@ -131,22 +123,23 @@ class StepJudges:
         Raises:
             UnreadRepliesError: if too many of the critic's replies cannot be read.
         """
-        found, by_id = StepJudgements(), {row.critique_id: row for row in known}
+        by_id = {row.critique_id: row for row in known}
+        critiques, said = list[Critique](), StepJudgements()
         for source in self.asked:
             pending = list[Candidate]()
             judging = self._judging(source, lambda _, pending=pending: pending)
-            names = [judging.critique_id(c) for c in candidates]
-            pending += [c for c, name in zip(candidates, names, strict=True) if name not in by_id]
-            found += StepJudgements(critiques=[by_id[name] for name in names if name in by_id])
+            named = {judging.critique_id(candidate): candidate for candidate in candidates}
+            pending += [candidate for name, candidate in named.items() if name not in by_id]
+            critiques += [by_id[name] for name in named if name in by_id]
             if isinstance(judging, Verifying):
                 answered = [c for c in pending if c.finish_reason not in UNASKED]
-                said = StepJudgements(critiques=judging.critiques(answered))
-            else:
-                said = self._ask_critic(judging, stage, unit) if pending else StepJudgements()
-            if said is None:
-                return None
-            found += said
-        return found
+                critiques += judging.critiques(answered)
+            elif pending:
+                asked = self._ask_critic(judging, stage, unit)
+                if asked is None:
+                    return None
+                said = asked
+        return replace(said, critiques=(*critiques, *said.critiques))
 
     def scores(self, candidates: Sequence[Candidate], critiques: Sequence[Critique]) -> PartScores:
         """Return each judge's score of each answer, by its id."""

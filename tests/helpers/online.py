@@ -20,7 +20,7 @@ import lpfloop.loop.stages.publish
 from lpfloop.configs.group_methods import GroupTraining, OnlineSettings
 from lpfloop.configs.load import load_config
 from lpfloop.configs.schema import RunConfig
-from lpfloop.loop.stages.online_work import whole_settings
+from lpfloop.loop.stages.online_rl import whole_settings
 from lpfloop.policies.engines.canary import write_canary
 from lpfloop.policies.trainers.faults import halted_error
 from lpfloop.policies.trainers.job import Method, OnlineJob, TrainJob

@@ -26,8 +26,7 @@ from ..run.handles import D, Rows
 from ..run.iteration import Iteration
 from ..run.outcomes import NothingToTrainOn
 from ..run.run import Run, Verb, Work
-from ..stages.train import keep_policy, train
-from ..stages.train_reward import train_reward
+from ..stages.train import keep_policy, train, train_reward
 
 GIVEN = "given"
 """The journal's key of the rows given to a run, and the stage that takes them over."""

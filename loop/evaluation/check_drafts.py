@@ -18,7 +18,7 @@ from ..lake.query.critic_scores import DRAFTS, REWARD
 from ..run.handles import T
 from ..run.iteration import Iteration
 from ..run.run import Verb, Work
-from ..stages.judgement_kinds import is_evaluation
+from ..stages.retry_unscored import is_evaluation
 from .assess import UNDRAWN
 from .metrics import MeasuredAnswers, prompt_scores, score_of
 

@@ -22,7 +22,7 @@ from ..run.handles import Rows
 from ..run.iteration import Iteration
 from ..run.judges import forms_of, forms_on
 from ..run.run import Verb
-from ..stages.score_answers import score_answers
+from ..stages.grade import score_answers
 from .metrics import Clusters, clustered_params, number_of, score_of, summarise
 
 MEASURE_SCORES = Verb("measure_scores")

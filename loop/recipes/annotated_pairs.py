@@ -9,7 +9,7 @@ from ..stages.complete import complete
 from ..stages.people_labels import commit_labels
 from ..stages.prefer import prefer
 from ..stages.sample import narrower, sample
-from ..stages.train_reward import train_reward
+from ..stages.train import train_reward
 
 Compared = tuple[Rows[Candidate], Rows[Preference]]
 """Answers, and which of two of them is the better one."""

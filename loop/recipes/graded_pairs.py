@@ -8,7 +8,7 @@ from ..stages.complete import complete
 from ..stages.grade import grade, grade_overall
 from ..stages.mix import mix_pairs
 from ..stages.pair import binarise
-from ..stages.train_reward import train_reward
+from ..stages.train import train_reward
 
 
 def graded_pairs(it: Iteration, cfg: Graded) -> Rows[Pair]:

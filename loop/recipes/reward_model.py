@@ -3,8 +3,7 @@
 from ...configs.recipes import RewardModelling
 from ...stores.records import Checkpoint
 from ..run.iteration import Iteration
-from ..stages.train import keep_policy
-from ..stages.train_reward import train_reward
+from ..stages.train import keep_policy, train_reward
 from .annotated_pairs import annotate_pairs
 
 PAPER = "AlpacaFarm (Dubois et al., 2023)"

@@ -8,8 +8,7 @@ from ..stages.data_mixture import weigh
 from ..stages.pair import pair
 from ..stages.reward import reward
 from ..stages.sample import sample
-from ..stages.train import keep_policy
-from ..stages.train_reward import train_reward
+from ..stages.train import keep_policy, train_reward
 from ..stages.verify_candidates import verify
 from .annotated_pairs import annotate_pairs
 

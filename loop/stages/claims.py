@@ -62,8 +62,6 @@ class JudgedStatement(NamedTuple):
 
 
 JudgedStatements = tuple[JudgedStatement, ...]
-StatementsOf = Callable[[int], Sequence[JudgedStatement]]
-"""The statements of a chunk, when it is its turn."""
 
 
 def break_up(it: Iteration, answers: Rows[Candidate], judge: FactJudge) -> Rows[Breakdown]:
@@ -84,14 +82,14 @@ def break_up(it: Iteration, answers: Rows[Candidate], judge: FactJudge) -> Rows[
 
 def judge_claims(it: Iteration, broken: Rows[Breakdown], judge: FactJudge) -> Rows[Claim]:
     """Commit the verdict on each statement."""
-    config, most = it.run.config.critic, it.run.config.facts.most
+    config = it.run.config.critic
     judging = JudgingClaims(
         run=it.run,
         iteration=it.number,
         line=judge_line(it.run, it.run.models.feedback, config),
         attempts=config.attempts,
         templates=judge,
-        statements=lambda chunk: list(statements_of(it.chunk(broken, chunk), most)),
+        broken=lambda chunk: it.chunk(broken, chunk),
     )
     work = it.work(JUDGE_CLAIMS, judging.params, broken)
     planned = run_judgements(judging, f"judge_claims:{broken.label}", work)
@@ -147,19 +145,19 @@ class BreakingUp(JudgedStage[AnswerPassage, Statements, Breakdown]):
         return [breakdown]
 
     def _passages(self, candidate: Candidate) -> list[AnswerPassage]:
-        prompt = self.run.prompts[candidate.prompt_id]
+        prompt, found = self.run.prompts[candidate.prompt_id], list[str]()
         if prompt.task != FACTS:
             return []
         if prompt.reference is None or not prompt.reference.strip():
-            return [AnswerPassage(candidate, status=Status.NO_REFERENCE)]
-        if candidate.finish_reason in NOT_WRITTEN:
-            return [AnswerPassage(candidate, status=Status(candidate.finish_reason))]
-        # A non-empty passage has at least one statement, so the limit of statements also limits
-        # passages.
-        found = passages(candidate.text)[: self.run.config.facts.most]
-        if not found:
-            return [AnswerPassage(candidate, status=Status.SCORED)]
-        return [AnswerPassage(candidate, n, text) for n, text in enumerate(found)]
+            status = Status.NO_REFERENCE
+        elif candidate.finish_reason in NOT_WRITTEN:
+            status = Status(candidate.finish_reason)
+        else:
+            # A non-empty passage has at least one statement, so the limit of statements also
+            # limits passages.
+            status, found = Status.SCORED, passages(candidate.text)[: self.run.config.facts.most]
+        named = [AnswerPassage(candidate, n, text) for n, text in enumerate(found)]
+        return named or [AnswerPassage(candidate, status=status)]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -168,7 +166,7 @@ class JudgingClaims(JudgedStage[JudgedStatements, StatementSupport, Claim]):
 
     row_type = Claim
     templates: FactJudge
-    statements: StatementsOf
+    broken: Callable[[int], Sequence[Breakdown]]
 
     def _depends_on(self) -> Mapping[str, Json]:
         config = self.run.config.facts
@@ -180,13 +178,12 @@ class JudgingClaims(JudgedStage[JudgedStatements, StatementSupport, Claim]):
         }
 
     def _subjects(self, chunk: int) -> Iterable[JudgedStatements]:
-        size = self.run.config.facts.together
-        by_answer = dict[tuple[str, bool], list[JudgedStatement]]()
-        for statement in self.statements(chunk):
-            key = (statement.candidate_id, statement.beyond)
-            by_answer.setdefault(key, []).append(statement)
-        for of in by_answer.values():
-            yield from (tuple(of[first : first + size]) for first in range(0, len(of), size))
+        config = self.run.config.facts
+        for statements in statements_of(self.broken(chunk), config.most):
+            for beyond in (False, True):
+                of = tuple(one for one in statements if one.beyond == beyond)
+                size = config.together
+                yield from (of[first : first + size] for first in range(0, len(of), size))
 
     def _pose(self, subject: JudgedStatements, attempt: int) -> Posed[StatementSupport]:
         prompt, name = self.run.prompts[subject[0].prompt_id], self._ids(subject)[0]
@@ -196,7 +193,7 @@ class JudgingClaims(JudgedStage[JudgedStatements, StatementSupport, Claim]):
         return Posed(question, name, seed)
 
     def _ids(self, subject: JudgedStatements) -> list[str]:
-        return [self._id(statement) for statement in subject]
+        return [row_id("claim", [s.candidate_id, s.place, self.identity]) for s in subject]
 
     def _decide_without_judge(
         self, subject: JudgedStatements
@@ -205,9 +202,10 @@ class JudgingClaims(JudgedStage[JudgedStatements, StatementSupport, Claim]):
         return [beyond] * len(subject) if subject[0].beyond else None
 
     def _rows(self, asked: JudgeRequest[JudgedStatements, StatementSupport]) -> Iterator[Claim]:
-        for statement, reading in zip(asked.subject, asked.readings, strict=True):
+        named = zip(self._ids(asked.subject), asked.subject, asked.readings, strict=True)
+        for name, statement, reading in named:
             yield Claim(
-                claim_id=self._id(statement),
+                claim_id=name,
                 candidate_id=statement.candidate_id,
                 prompt_id=statement.prompt_id,
                 iteration=self.iteration,
@@ -221,21 +219,18 @@ class JudgingClaims(JudgedStage[JudgedStatements, StatementSupport, Claim]):
                 text=asked.text,
             )
 
-    def _id(self, statement: JudgedStatement) -> str:
-        return row_id("claim", [statement.candidate_id, statement.place, self.identity])
 
-
-def statements_of(broken: Sequence[Breakdown], most: int) -> Iterator[JudgedStatement]:
+def statements_of(broken: Sequence[Breakdown], most: int) -> Iterator[list[JudgedStatement]]:
     """Yield the different statements of each answer, in the order of its passages."""
     by_answer = dict[str, list[Breakdown]]()
     for row in broken:
         by_answer.setdefault(row.candidate_id, []).append(row)
-    for rows in by_answer.values():
+    for answer, rows in by_answer.items():
         told = dict[str, str]()
         for row in sorted(rows, key=lambda one: one.place):
             for text in row.statements:
                 told.setdefault(" ".join(text.casefold().split()), text)
-        for place, text in enumerate(told.values()):
-            yield JudgedStatement(
-                rows[0].candidate_id, rows[0].prompt_id, place, text, place >= most
-            )
+        yield [
+            JudgedStatement(answer, rows[0].prompt_id, place, text, place >= most)
+            for place, text in enumerate(told.values())
+        ]

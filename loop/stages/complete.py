@@ -8,12 +8,11 @@ changes as few of the others' draws as it can.
 
 import math
 import random
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from ...configs.load import semantic
 from ...configs.recipes import Completed
-from ...configs.schema import SamplingConfig
 from ...stores.journal_reader import Unit
 from ...stores.keys import SEED_BITS, Json, derive_seed
 from ...stores.records import Candidate, Message, Prompt
@@ -22,7 +21,6 @@ from ..run.completers import Completers
 from ..run.handles import Planned, Prompts, Rows
 from ..run.iteration import Iteration
 from ..run.model_pool import PoolModel
-from ..run.models import Served
 from ..run.run import Verb, Work
 from .sample import CandidateDrawing, Draw, draws
 
@@ -52,10 +50,18 @@ def _complete(
 ) -> Planned:
     """Pay the stage of one model: the completions that it was drawn for."""
     served = it.policy if model.is_policy else it.run.models.completers[model.name]
-    sampling = model.sampling_of(it.run.config.policy.sampling)
+    sampling, mix = model.sampling_of(it.run.config.policy.sampling), completers.mix_of(model)
+    weights, seed = completers.pool.weights, it.run.config.seed
     pending = Work(
         verb=COMPLETE,
-        params=_params(completers, model, served, sampling, n),
+        params={
+            "model": model.name,
+            "served": served.params,
+            "sampling": semantic(sampling),
+            "principles": None if mix is None else [model.principles, mix.digest],
+            "weights": dict(weights),
+            "n": n,
+        },
         upstream=(prompts.identity,),
         reads=prompts.each_key,
     )
@@ -68,12 +74,20 @@ def _complete(
         model=model.name,
     )
 
+    def draws_of(prompt: Prompt, identity: Json) -> Iterator[Draw]:
+        drawn = slots(weights, prompt.prompt_id, n, seed)
+        own = [slot for slot in drawn if slot.model == model.name]
+        for draw, slot in zip(draws(it, identity, prompt, count=len(own)), own, strict=True):
+            if mix is None:
+                yield draw
+            else:
+                principle = principle_of(mix, prompt, slot, seed)
+                messages = add_principle(prompt.messages, principle, model)
+                yield replace(draw, messages=messages, principle=str(principle))
+
     def work(unit: Unit) -> list[Draw]:
-        return [
-            draw
-            for prompt in prompts.chunks[unit.chunk]
-            for draw in _draws(it, completers, model, prompt, n, unit.key)
-        ]
+        chunk = prompts.chunks[unit.chunk]
+        return [draw for prompt in chunk for draw in draws_of(prompt, unit.key)]
 
     return it.run.run_stage(
         it.number,
@@ -82,39 +96,6 @@ def _complete(
         lambda stage: drawing.run_units(stage, work),
         places=it.run.places.of(served),
     )
-
-
-def _params(
-    completers: Completers, model: PoolModel, served: Served, sampling: SamplingConfig, n: int
-) -> Json:
-    mix = completers.mix_of(model)
-    principles: Json = None if mix is None else [model.principles, mix.digest]
-    return {
-        "model": model.name,
-        "served": served.params,
-        "sampling": semantic(sampling),
-        "principles": principles,
-        "weights": dict(completers.pool.weights),
-        "n": n,
-    }
-
-
-def _draws(
-    it: Iteration, completers: Completers, model: PoolModel, prompt: Prompt, n: int, identity: Json
-) -> list[Draw]:
-    seed, mix = it.run.config.seed, completers.mix_of(model)
-    drawn = slots(completers.pool.weights, prompt.prompt_id, n, seed)
-    own = [slot for slot in drawn if slot.model == model.name]
-    principles = [None if mix is None else principle_of(mix, prompt, slot, seed) for slot in own]
-    ids = draws(it, identity, prompt, count=len(own))
-    return [
-        replace(
-            draw,
-            messages=add_principle(prompt.messages, principle, model),
-            principle=None if principle is None else str(principle),
-        )
-        for draw, principle in zip(ids, principles, strict=True)
-    ]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -128,14 +109,18 @@ class Slot:
 def slots(weights: Mapping[str, float], prompt_id: str, n: int, seed: int) -> list[Slot]:
     """Return the models of a prompt's n completions, drawn without replacement, by weight.
 
-    None repeats before all were drawn.
+    None repeats before all were drawn. The least of exponential variates with rates w_i is the i-th
+    with probability w_i / sum(w), and so on among the others (Efraimidis and Spirakis, 2006).
     """
-    drawn = [
-        Slot(model=name, number=number)
-        for number in range(math.ceil(n / len(weights)))
-        for name in _order(weights, prompt_id, number, seed)
-    ]
-    return drawn[:n]
+
+    def waits(slot: Slot) -> tuple[int, float, str]:
+        drawn = derive_seed(seed, "completer", prompt_id, slot.model, slot.number)
+        rate = weights[slot.model]
+        return slot.number, -math.log((drawn + 1) / 2**SEED_BITS) / rate, slot.model
+
+    rounds = range(math.ceil(n / len(weights)))
+    every = [Slot(model=name, number=number) for number in rounds for name in weights]
+    return sorted(every, key=waits)[:n]
 
 
 def principle_of(mix: Mix, prompt: Prompt, slot: Slot, seed: int) -> Principle:
@@ -164,17 +149,3 @@ def add_principle(
         both = f"{turns[0].content}\n\n{principle.text}"
         return (replace(turns[0], content=both), *turns[1:])
     return (Message(role=SYSTEM, content=principle.text), *turns)
-
-
-def _order(weights: Mapping[str, float], prompt_id: str, number: int, seed: int) -> list[str]:
-    """Return all models in the order of a weighted draw without replacement.
-
-    The least of exponential variates with rates w_i is the i-th with probability w_i / sum(w), and
-    so on among the others (Efraimidis and Spirakis, 2006).
-    """
-
-    def waits(name: str) -> float:
-        drawn = derive_seed(seed, "completer", prompt_id, name, number)
-        return -math.log((drawn + 1) / 2**SEED_BITS) / weights[name]
-
-    return sorted(weights, key=lambda name: (waits(name), name))

@@ -1,7 +1,9 @@
-"""The verbs that grade: each aspect of a prompt's completions, and each completion as a whole.
+"""The verbs that grade: aspects of a prompt's completions, whole completions, and answers by forms.
 
 Every aspect has a separate stage over the same chunks of prompts, so changing one template regrades
-only its aspect.
+only its aspect. A form's aspects are asked about together, each answer separately; the judge's
+reason and reply are stored with each grade. An answer without text, or without the reference that
+its form compares it with, is stored unscored without a question.
 """
 
 import random
@@ -13,6 +15,8 @@ from ...critics.grading.grade_reply import Appraisal
 from ...critics.grading.graded_aspects import FINE_GRAINED
 from ...critics.grading.grader import Grader
 from ...critics.judge import Reading
+from ...critics.scoring.answer_forms import AnswerForm
+from ...critics.scoring.answer_scorer import AnswerScorer
 from ...critics.status import Status
 from ...stores.keys import Json, derive_seed, row_id
 from ...stores.records import Candidate, FilterCount, FinishReason, Grade, GradedAspect
@@ -34,7 +38,7 @@ from .judging import (
 )
 from .retry_unscored import run_judgements
 
-GRADE = Verb("grade", semantics=2)
+GRADE, SCORE_ANSWERS = Verb("grade", semantics=2), Verb("score_answers")
 NOT_WRITTEN: Mapping[FinishReason, str] = {
     "failed": Status.FAILED,
     "overlong": Status.OVERLONG,
@@ -67,6 +71,22 @@ def grade_overall(it: Iteration, candidates: Rows[Candidate]) -> Rows[Grade]:
     """
     it.require(Pooled, "grade_overall")
     return Rows(row_type=Grade, stages=(_grade_aspect(it, "overall", candidates),))
+
+
+def score_answers(it: Iteration, answers: Rows[Candidate], form: AnswerForm) -> Rows[Grade]:
+    """Score each answer in the aspects of a form by the strong judge."""
+    settings = it.run.config.assessment.judge
+    scoring = ScoringAnswers(
+        run=it.run,
+        iteration=it.number,
+        line=judge_line(it.run, it.run.models.answer_judge, settings),
+        attempts=settings.attempts,
+        form=form,
+        answers=lambda chunk: it.chunk(answers, chunk),
+    )
+    work = it.work(SCORE_ANSWERS, scoring.params, answers)
+    stage = run_judgements(scoring, f"{SCORE_ANSWERS.name}:{answers.label}:{form.name}", work)
+    return Rows(row_type=Grade, stages=(stage,))
 
 
 def _grade_aspect(it: Iteration, aspect: GradedAspect, candidates: Rows[Candidate]) -> Planned:
@@ -194,3 +214,62 @@ class Grading(JudgedStage[Group, Appraisal, Grade]):
         cut = candidate.finish_reason == "length"
         left_out = cut and self.run.config.grading.cut_answers == "unscored"
         return Status.TRUNCATED if left_out else told
+
+
+@dataclass(frozen=True, kw_only=True)
+class ScoringAnswers(JudgedStage[Candidate, Appraisal, Grade]):
+    """A stage of scores by one form; `answers` returns the answers of a chunk when it begins."""
+
+    row_type = Grade
+    form: AnswerForm
+    answers: Callable[[int], Sequence[Candidate]]
+
+    def _depends_on(self) -> Mapping[str, Json]:
+        params = judge_params(self.run, self.judge, self.run.config.assessment.judge)
+        return {"form": self.form.name, "asked": self.form.digest, **params}
+
+    def _subjects(self, chunk: int) -> Sequence[Candidate]:
+        return self.answers(chunk)
+
+    def _pose(self, subject: Candidate, attempt: int) -> Posed[Appraisal]:
+        about: Json = [self.form.name, subject.candidate_id]
+        name, prompt = row_id("ask", about), self.run.prompts[subject.prompt_id]
+        question = AnswerScorer(form=self.form).ask(prompt, subject.text, self.guard(name))
+        seed = derive_seed(self.run.config.seed, "score answers", about, attempt)
+        return Posed(question, name, seed)
+
+    def _ids(self, subject: Candidate) -> list[str]:
+        about: Json = [self.form.name, subject.candidate_id]
+        return [row_id("score", [about, name, self.identity]) for name in self._aspects(subject)]
+
+    def _decide_without_judge(self, subject: Candidate) -> list[Reading[Appraisal]] | None:
+        lacks = AnswerScorer(form=self.form).lacks_reference(self.run.prompts[subject.prompt_id])
+        why = Status.NO_REFERENCE.value if lacks else None
+        if subject.finish_reason in NOT_WRITTEN:
+            why = subject.finish_reason
+        return None if why is None else [Reading(why, Appraisal())] * len(self._aspects(subject))
+
+    def _rows(self, asked: JudgeRequest[Candidate, Appraisal]) -> Iterator[Grade]:
+        answer = asked.subject
+        named = zip(self._aspects(answer), self._ids(answer), asked.readings, strict=True)
+        for aspect, identity, reading in named:
+            yield Grade(
+                grade_id=identity,
+                candidate_id=answer.candidate_id,
+                prompt_id=answer.prompt_id,
+                iteration=self.iteration,
+                annotator=self.judge.identity,
+                aspect=self.form.metric(aspect),
+                rating=reading.value.rating,
+                rationale=reading.value.rationale,
+                types=(),
+                type_rationale="",
+                reference_used=self.form.needs_reference,
+                order=0 if asked.attempts else NOWHERE,
+                status=reading.status,
+                attempts=asked.attempts,
+                text=asked.text,
+            )
+
+    def _aspects(self, answer: Candidate) -> tuple[str, ...]:
+        return self.form.aspects_of(self.run.prompts[answer.prompt_id])

@@ -30,8 +30,7 @@ from ..run.handles import D, JudgedRows, Rows
 from ..run.iteration import Iteration
 from ..run.run import Verb, Work
 from .balance_length import balance_length
-from .judgement_kinds import is_import
-from .retry_unscored import trained_on
+from .retry_unscored import is_import, trained_on
 
 PAIR, DEMONSTRATE, UNPAIR = Verb("pair"), Verb("demonstrate"), Verb("unpair")
 BINARISE = Verb("binarise")
@@ -70,13 +69,7 @@ def _commit_made(
     top_k: int,
 ) -> Rows[D]:
     """Commit the rows that a rule makes of each prompt's candidates, and each prompt's outcome."""
-    config = it.run.config
-    how = Pairing(
-        rule=rule,
-        top_k=top_k,
-        root_seed=config.seed,
-        iteration=it.number,
-    )
+    how = Pairing(rule=rule, top_k=top_k, root_seed=it.run.config.seed, iteration=it.number)
     said = _PairedOn.of(it, judged, verb.name)
 
     def make(unit: Unit) -> RowsByType:
@@ -91,18 +84,13 @@ def _commit_made(
             **told,
         }
 
-    params = _params(how, said.deciding)
+    agreement = said.deciding.agreement
+    params: dict[str, Json] = {
+        "rule": rule,
+        **({} if rule == EITHER else {"top_k": top_k}),
+        **({} if agreement is None else {"agreement": agreement}),
+    }
     return it.rows(row_type, verb.name, said.work(verb, params), make)
-
-
-def _params(how: Pairing, deciding: Deciding) -> Json:
-    """Return every setting that changes the pairs made from the same judged rows."""
-    distinct: dict[str, Json] = {"distinct": True} if how.distinct else {}
-    agreed: dict[str, Json] = {}
-    if deciding.agreement is not None:
-        agreed["agreement"] = deciding.agreement
-    top_k: dict[str, Json] = {} if how.rule == EITHER else {"top_k": how.top_k}
-    return {"rule": how.rule, **top_k, **distinct, **agreed}
 
 
 def binarise(

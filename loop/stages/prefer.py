@@ -11,7 +11,7 @@ skipped, too.
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import NamedTuple
+from functools import partial
 
 import polars as pl
 
@@ -49,17 +49,6 @@ Derivation = Callable[[pl.DataFrame, pl.DataFrame, Sequence[Prompt], int], Made]
 """Makes rows of candidates and their comparisons, for prompts in an iteration."""
 
 
-class Sides(NamedTuple):
-    """The preferred and the other candidate of each decided comparison, row by row.
-
-    Columns: `prompt_id`, `candidate_id`, `text`, `ratings` (none), `reward` (the score that the
-    comparison's source gives, or null).
-    """
-
-    chosen: pl.DataFrame
-    rejected: pl.DataFrame
-
-
 def prefer(it: Iteration, candidates: Rows[Candidate], preferences: Rows[Preference]) -> Rows[Pair]:
     """Commit (x, y+, y-) of every comparison that counts."""
     params = {"rule": PREFERRED}
@@ -87,11 +76,8 @@ def condition(
 ) -> Rows[Demonstration]:
     """Commit both answers of every comparison, each behind the control text of its side."""
     it.require(RewardConditioning, "condition")
-
-    def how(drafts: pl.DataFrame, said: pl.DataFrame, asked: Sequence[Prompt], number: int) -> Made:
-        return conditioned_demonstrations(drafts, said, asked, number, positive, negative)
-
     params = {"rule": CONDITIONED, "positive": positive, "negative": negative}
+    how = partial(conditioned_demonstrations, positive=positive, negative=negative)
     return _commit_made(it, CONDITION, Demonstration, params, how, candidates, preferences)
 
 
@@ -112,10 +98,10 @@ def _commit_made(
         known = it.run.prompts
         if it.run.labels is not None:
             # People may have compared answers to prompts that are not the run's, in several votes.
-            known, compared = (
-                {**_prompts_of(it, candidates, unit.chunk), **known},
-                majority(compared),
-            )
+            store = it.run.store
+            keys = [stage.key(store.journal, unit.chunk) for stage in candidates.stages]
+            theirs = {p.prompt_id: p for key in keys for p in store.rows(Prompt, key)}
+            known, compared = {**theirs, **known}, majority(compared)
         asked = [known[name] for name in dict.fromkeys(drafts["prompt_id"])]
         said = drop_cycles(compared, config, it.number)
         made = how(drafts, said.comparisons, asked, it.number)
@@ -127,13 +113,6 @@ def _commit_made(
 
     work = it.work(verb, {**params, **consistency_params(config)}, candidates, preferences)
     return it.rows(row_type, verb.name, work, make)
-
-
-def _prompts_of(it: Iteration, candidates: Rows[Candidate], chunk: int) -> dict[str, Prompt]:
-    """Return the prompts that were committed together with candidates, by id."""
-    store = it.run.store
-    keys = [stage.key(store.journal, chunk) for stage in candidates.stages]
-    return {row.prompt_id: row for key in keys for row in store.rows(Prompt, key)}
 
 
 def preferred_pairs(
@@ -154,7 +133,7 @@ def preferred_demonstrations(
 ) -> Made:
     """Return each preferred answer once, in the order of the prompts, and one yield a prompt."""
     asked, by = rows_frame(Prompt, prompts), Origin(rule=PREFERRED, iteration=iteration)
-    chosen = _once(_sides(candidates, preferences, asked).chosen)
+    chosen = _once(_sides(candidates, preferences, asked)[0])
     rows = demonstration_rows(chosen, asked, by)
     return Made(rows, _outcomes(preferences, asked, rows, by, Outcome.DEMONSTRATED))
 
@@ -164,18 +143,21 @@ def conditioned_demonstrations(
     preferences: pl.DataFrame,
     prompts: Sequence[Prompt],
     iteration: int,
+    *,
     positive: str,
     negative: str,
 ) -> Made:
     """Return first all preferred, then all other answers, and one yield a prompt."""
     asked = rows_frame(Prompt, prompts)
     chosen, rejected = _sides(candidates, preferences, asked)
-    rows = pl.concat(
-        demonstration_rows(
-            _once(side), _control_prompts(prompts, text), Origin(rule=rule, iteration=iteration)
-        )
-        for side, text, rule in ((chosen, positive, WON), (rejected, negative, LOST))
-    )
+
+    def behind(text: str, side: pl.DataFrame, rule: str) -> pl.DataFrame:
+        control = control_text(text)
+        told = [replace(p, messages=add_control(p.messages, control)) for p in prompts]
+        by = Origin(rule=rule, iteration=iteration)
+        return demonstration_rows(_once(side), rows_frame(Prompt, told), by)
+
+    rows = pl.concat([behind(positive, chosen, WON), behind(negative, rejected, LOST)])
     by = Origin(rule=CONDITIONED, iteration=iteration)
     return Made(rows, _outcomes(preferences, asked, rows, by, Outcome.DEMONSTRATED))
 
@@ -184,14 +166,13 @@ def _once(side: pl.DataFrame) -> pl.DataFrame:
     return side.unique("candidate_id", keep="first", maintain_order=True)
 
 
-def _control_prompts(prompts: Sequence[Prompt], text: str) -> pl.DataFrame:
-    control = control_text(text)
-    behind = [replace(p, messages=add_control(p.messages, control)) for p in prompts]
-    return rows_frame(Prompt, behind)
+def _sides(
+    candidates: pl.DataFrame, preferences: pl.DataFrame, prompts: pl.DataFrame
+) -> tuple[pl.DataFrame, pl.DataFrame]:
+    """Return the preferred and the other candidate of each decided comparison, prompt by prompt.
 
-
-def _sides(candidates: pl.DataFrame, preferences: pl.DataFrame, prompts: pl.DataFrame) -> Sides:
-    """Return the preferred and the other answer of each decided comparison, prompt by prompt."""
+    Their `reward` is the score that the comparison's source gives, or null.
+    """
     turns = prompts.select("prompt_id").with_row_index("turn")
     first = pl.col("preferred") == "first"
     decided = (
@@ -199,23 +180,19 @@ def _sides(candidates: pl.DataFrame, preferences: pl.DataFrame, prompts: pl.Data
         .filter(pl.col("preferred").is_in(DECIDED))
         .join(turns, on="prompt_id")
         .sort("turn", "first_id", "second_id")
-        .select(
-            chosen=pl.when(first).then("first_id").otherwise("second_id"),
-            rejected=pl.when(first).then("second_id").otherwise("first_id"),
-            chosen_score=pl.when(first).then("first_score").otherwise("second_score"),
-            rejected_score=pl.when(first).then("second_score").otherwise("first_score"),
-        )
     )
     offered = add_empty_ratings(candidates)
-    return Sides(*(_looked_up(offered, decided, side) for side in ("chosen", "rejected")))
+    columns = offered.columns
 
+    def side(is_first: pl.Expr) -> pl.DataFrame:
+        wanted = decided.select(
+            candidate_id=pl.when(is_first).then("first_id").otherwise("second_id"),
+            reward=pl.when(is_first).then("first_score").otherwise("second_score").cast(pl.Float64),
+        )
+        found = wanted.join(offered.drop("reward"), on="candidate_id", maintain_order="left")
+        return found.select(columns)
 
-def _looked_up(candidates: pl.DataFrame, decided: pl.DataFrame, side: str) -> pl.DataFrame:
-    """Return the candidates on a side of comparisons, in their order, with their scores."""
-    wanted = decided.select(candidate_id=side, reward=pl.col(f"{side}_score").cast(pl.Float64))
-    offered = candidates.drop("reward")
-    found = wanted.join(offered, on="candidate_id", maintain_order="left")
-    return found.select(candidates.columns)
+    return side(first), side(~first)
 
 
 def _outcomes(

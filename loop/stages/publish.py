@@ -6,7 +6,6 @@ All trainings use this module: policies trained on rows or on their rollouts, an
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from pathlib import Path
 
 from ...policies.engines.canary import CANARY
 from ...policies.trainers.faults import continuation, place
@@ -21,7 +20,7 @@ from ...policies.trainers.step_files import statistics
 from ...policies.trainers.step_policies import publish_step, step_job
 from ...policies.trainers.train_model import TrainResult, train
 from ...policies.trainers.training_fit import SURVIVAL, TrainingFit, placed_fit
-from ...policies.trainers.work_folder import TrainerProgress, training_pace
+from ...policies.trainers.work_folder import TrainerProgress
 from ...stores.canaries import CANARIES, remember_canary
 from ...stores.durable import make_folder, publish_folder, write_file
 from ...stores.failpoints import reach
@@ -49,19 +48,6 @@ LITTLE = 0.8
 """A share of an update; if less is kept, lpfloop reports that publishing lost the rest."""
 
 
-def steps_shown(
-    run: Run, iteration: int, stage: str, work: Path
-) -> Callable[[TrainerProgress], None]:
-    """Return the function that shows each step of the training in a work folder."""
-
-    def show(_: TrainerProgress) -> None:
-        pace = training_pace(work)
-        if pace is not None:
-            run.reporter.working(iteration, stage, str(pace), pace.eta_s)
-
-    return show
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Publishing:
     """A training of a run whose model is published in the folder `place` of the run.
@@ -82,7 +68,15 @@ class Publishing:
         # Retried as a whole: a failed fsync may leave a damaged model, which must not be published.
         identity, result = self.run.store.when_there_is_room(lambda: self.train_and_publish(job))
         self._announce(identity, job)
-        self._tell_what_was_lost(result)
+        survival = result.metrics.get(SURVIVAL, 1.0)
+        if survival < LITTLE:
+            self.run.reporter.note(
+                f"rounding to the published weights keeps {survival:.0%} of the training; raise "
+                "the learning_rate or set policy.engine.dtype=float16",
+                "warning",
+                code="W-SURVIVAL",
+                survival=survival,
+            )
         return identity, result
 
     def publish_step(self, job: TrainJob, step: int) -> str:
@@ -108,17 +102,6 @@ class Publishing:
         store.publish(canary)
         store.publish(store.folder / self.place / identity)
         reach("checkpoint.published")
-
-    def _tell_what_was_lost(self, result: TrainResult) -> None:
-        survival = result.metrics.get(SURVIVAL, 1.0)
-        if survival < LITTLE:
-            self.run.reporter.note(
-                f"rounding to the published weights keeps {survival:.0%} of the training; raise "
-                "the learning_rate or set policy.engine.dtype=float16",
-                "warning",
-                code="W-SURVIVAL",
-                survival=survival,
-            )
 
     def train(self, job: TrainJob) -> TrainResult:
         """Train in the work folder, pausing while the run is paused.

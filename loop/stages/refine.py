@@ -8,7 +8,7 @@ from ...configs.schema import ConfigError
 from ...critics.guard import without_mark
 from ...stores.journal_reader import Unit
 from ...stores.keys import Json
-from ...stores.records import SCORED, Candidate, Critique, Message, Reward
+from ...stores.records import SCORED, Candidate, Critique, Reward
 from ..data.judged_candidates import Deciding, verdicts
 from ..data.stage_names import in_round
 from ..run.handles import Best, Prompts, Rows
@@ -78,8 +78,16 @@ def revise(
 
     The critic gets the question that the policy will get in reflection, about drafts `of` these
     prompts; with `which` "failures", only about drafts that it does not pass.
+
+    Raises:
+        ConfigError: if the critic is the verifier, which writes no answers.
     """
-    _require_teacher(it)
+    if it.run.config.critic.kind == "verifier":
+        raise ConfigError(
+            "critic.kind is verifier, which writes no answers, and the recipe "
+            f"{it.run.config.recipe.name} learns from a teacher: leave critic.kind out, and name "
+            "one by --critic FOLDER or URL"
+        )
     asked = {prompt.prompt_id for chunk in of.chunks for prompt in chunk}
     critic, settings = it.run.models.feedback, it.run.config.critic
     params: Mapping[str, Json] = {
@@ -122,29 +130,19 @@ def revise(
     return Rows(row_type=Candidate, stages=(planned,))
 
 
-def _require_teacher(it: Iteration) -> None:
-    """Refuse the verifier as the teacher: it writes no answers.
-
-    Raises:
-        ConfigError: naming the setting.
-    """
-    if it.run.config.critic.kind == "verifier":
-        raise ConfigError(
-            "critic.kind is verifier, which writes no answers, and the recipe "
-            f"{it.run.config.recipe.name} learns from a teacher: leave critic.kind out, and name "
-            "one by --critic FOLDER or URL"
-        )
-
-
 def worst(critiques: Sequence[Critique]) -> dict[str, Critique]:
     """Return the critique of each candidate with the lowest mean rating; of equals the first.
 
     An unread critique is returned only if it is the candidate's only one.
     """
+
+    def severity(critique: Critique) -> tuple[bool, float]:
+        return critique.status != SCORED, _mean_rating(critique)
+
     found: dict[str, Critique] = {}
     for critique in critiques:
         other = found.setdefault(critique.candidate_id, critique)
-        if _severity(critique) < _severity(other):
+        if severity(critique) < severity(other):
             found[critique.candidate_id] = critique
     return found
 
@@ -164,24 +162,18 @@ def promising(
         critique = critiques.get(candidate.candidate_id)
         if not candidate.usable or critique is None or critique.status != SCORED:
             continue
-        worth = (_reward(rewards.get(candidate.candidate_id)), _mean_rating(critique))
+        reward = rewards.get(candidate.candidate_id)
+        score = float("-inf") if reward is None or reward.score is None else reward.score
+        worth = (score, _mean_rating(critique))
         if candidate.prompt_id not in best or worth > best[candidate.prompt_id][0]:
             best[candidate.prompt_id] = (worth, candidate)
     order = dict.fromkeys(c.prompt_id for c in candidates)
     return [best[prompt_id][1] for prompt_id in order if prompt_id in best]
 
 
-def _reward(reward: Reward | None) -> float:
-    return float("-inf") if reward is None or reward.score is None else reward.score
-
-
 def _mean_rating(critique: Critique) -> float:
     ratings = [a.rating for a in critique.aspects if a.rating is not None]
     return sum(ratings) / len(ratings) if ratings else float("-inf")
-
-
-def _severity(critique: Critique) -> tuple[bool, float]:
-    return critique.status != SCORED, _mean_rating(critique)
 
 
 def _deciding(it: Iteration) -> Deciding:
@@ -204,21 +196,16 @@ def _passed_candidates(
     return frozenset(said.filter("success")["candidate_id"])
 
 
-def _reflection(it: Iteration, draft: Candidate, critique: Critique) -> tuple[Message, ...]:
-    """(x, y~, f(x, y~)): what the policy is asked when it refines a draft after its critique."""
-    prompt = it.run.prompts[draft.prompt_id]
-    return it.run.critic.reflect(prompt, draft.text, without_mark(critique.text))
-
-
 def _refinements(
     it: Iteration, draft: Candidate, critique: Critique, count: int, identity: Json
 ) -> list[Draw]:
+    """(x, y~, f(x, y~)): draws of answers to the request to refine a draft after its critique."""
     prompt = it.run.prompts[draft.prompt_id]
     return draws(
         it,
         identity,
         prompt,
-        messages=_reflection(it, draft, critique),
+        messages=it.run.critic.reflect(prompt, draft.text, without_mark(critique.text)),
         count=count,
         parent_id=draft.candidate_id,
         critique_id=critique.critique_id,

@@ -8,9 +8,11 @@ training depends on it.
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
+
+import polars as pl
 
 from ...configs.schema import ConfigError
 from ...critics.status import WAS_READ
@@ -21,19 +23,109 @@ from ...stores.frames import rows_frame
 from ...stores.journal import AMENDED
 from ...stores.journal_reader import Reader, StageId, Unit
 from ...stores.keys import digest
+from ...stores.records import Breakdown, Claim, Critique, Grade, Preference, PromptReview
 from ...stores.schemas import TABLES, RowsByType
+from ...stores.side_evals import smoke_test_of
 from ...stores.stage_files import scan_parts
+from ..data.judged_candidates import VERIFIER
+from ..data.splits import DEV, HELD_OUT, is_measured_on
+from ..data.stage_names import critique_label
+from ..data.step_names import step_of
 from ..run.budget import cost_of
 from ..run.handles import Planned
 from ..run.reporter import UnitStats, served_by
 from ..run.run import Work
 from ..run.stage import Stage
 from ..run.wall_time import StageTime
-from .judgement_kinds import KINDS, JudgementKind, kind_of
 from .judging import JudgedStage, Replies
+
+REVIEW = "prompts:review"
+"""The stage of the reviews of prompts."""
+EVALUATED, BEST = "evaluate:", "best"
+"""Prefix of the labels of evaluated answers, and the label of the best of several."""
+NAMING = frozenset({"compare", "annotate", "grade", "score_answers"})
+"""The verbs of stages whose labels end with the judge, the aspect or the form."""
+
 
 TRAINING = frozenset({"train", "train_reward"}) | ONLINE
 """The stages that train, by the first word of their labels."""
+
+
+class JudgementKind(NamedTuple):
+    """A kind of judgement: its row type, and the setting that allows more replies.
+
+    `asked` selects rows of a model whose verdict may differ in another reply.
+    """
+
+    noun: str
+    row_type: type[Any]
+    identity: str
+    setting: str
+    asked: pl.Expr
+
+    @property
+    def unread(self) -> pl.Expr:
+        """Select rows of a model whose reply could not be read."""
+        return self.asked & ~pl.col("status").is_in(sorted(WAS_READ))
+
+
+_ANSWERED = pl.col("attempts") > 0
+# A verifier repeats its verdict.
+_BY_MODEL = _ANSWERED & (pl.col("critic") != VERIFIER)
+_ALL = pl.lit(value=True)
+_COMPARISONS = JudgementKind(
+    "comparisons", Preference, "preference_id", "annotation.attempts", _ALL
+)
+KINDS: Mapping[str, JudgementKind] = {
+    "critique": JudgementKind("critiques", Critique, "critique_id", "critic.attempts", _BY_MODEL),
+    "grade": JudgementKind("grades", Grade, "grade_id", "grading.attempts", _ANSWERED),
+    "score_answers": JudgementKind(
+        "scores", Grade, "grade_id", "assessment.judge.attempts", _ANSWERED
+    ),
+    "annotate": _COMPARISONS,
+    "compare": _COMPARISONS,
+    "break_up": JudgementKind("passages", Breakdown, "breakdown_id", "critic.attempts", _ANSWERED),
+    "judge_claims": JudgementKind("statements", Claim, "claim_id", "critic.attempts", _ANSWERED),
+    REVIEW: JudgementKind("reviews", PromptReview, "prompt_id", "prompts.quality.attempts", _ALL),
+}
+"""By the first word of a stage's label, or by the label."""
+
+
+def kind_of(label: str) -> JudgementKind | None:
+    """Return the kind of judgements that the loop made in a stage, or None."""
+    verb, _, about = label.partition(":")
+    if is_import(label) or smoke_test_of(label):
+        return None
+    # Answers to the user's additional prompts are evaluated outside the loop, which never resumes
+    # there.
+    if about.startswith(EVALUATED) and not _is_of_loop(label):
+        return None
+    return KINDS.get(verb) or KINDS.get(label)
+
+
+def is_evaluation(label: str) -> bool:
+    """Whether a stage judged answers to evaluate them, so that nothing is trained on it."""
+    about = label.partition(":")[2]
+    return about.startswith(EVALUATED) or about.split(":")[0] == BEST
+
+
+def _is_of_loop(label: str) -> bool:
+    """Whether a stage judged answers to the run's own dev or held-out prompts."""
+    verb, _, answers = critique_label(label).partition(":")
+    if verb in NAMING:
+        answers = answers.rpartition(":")[0]
+    benchmark = answers.removeprefix(EVALUATED)
+    at_step = step_of(benchmark)
+    own = benchmark if at_step is None else at_step[1]
+    return any(is_measured_on(own, split) for split in (DEV, HELD_OUT))
+
+
+def is_import(name: str) -> bool:
+    """Whether a stage contains annotations imported for a run's answers.
+
+    Its label consists of the verb and a hash.
+    """
+    return name.startswith("annotate:") and name.count(":") == 1
 
 
 def run_judgements(judging: JudgedStage[Any, Any, Any], label: str, work: Work) -> Planned:

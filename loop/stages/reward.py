@@ -18,7 +18,7 @@ from ..run.reporter import UnitStats
 from ..run.request_dispatcher import RequestDispatcher
 from ..run.run import Run, Verb
 from ..run.stage import Stage
-from .single_request import SingleRequest
+from .sample import SingleRequest
 
 REWARD = Verb("reward")
 OVERLONG = "overlong"

@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from typing import Generic, Self, TypeVar
 
 from ...configs.load import semantic
 from ...configs.schema import SamplingConfig
@@ -19,7 +20,10 @@ from ..run.reporter import UnitStats
 from ..run.request_dispatcher import RequestDispatcher
 from ..run.run import Run, Verb, Work
 from ..run.stage import Stage
-from .single_request import SingleRequest
+
+S = TypeVar("S")
+Sent = TypeVar("Sent")
+Answer = TypeVar("Answer")
 
 SAMPLE = Verb("sample")
 CUT_IN_THOUGHT = (
@@ -114,21 +118,45 @@ def draws(
 
     `identity` is the other input of their ids: the key of their unit.
     """
-    ids = [
-        row_id("cand", [identity, prompt.prompt_id, parent_id, critique_id, number])
-        for number in range(count)
-    ]
-    return [
-        Draw(
-            candidate_id=candidate_id,
+
+    def drawn(number: int) -> Draw:
+        name = row_id("cand", [identity, prompt.prompt_id, parent_id, critique_id, number])
+        return Draw(
+            candidate_id=name,
             prompt_id=prompt.prompt_id,
             messages=prompt.messages if messages is None else messages,
-            seed=derive_seed(it.run.config.seed, "draw", candidate_id),
+            seed=derive_seed(it.run.config.seed, "draw", name),
             parent_id=parent_id,
             critique_id=critique_id,
         )
-        for candidate_id in ids
-    ]
+
+    return [drawn(number) for number in range(count)]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SingleRequest(Generic[S, Sent, Answer]):
+    """A subject, the request about it, and the answer; it is sent once.
+
+    A failed draw, or a text that is too long, would fail again.
+    """
+
+    subject: S
+    sent: Sent
+    answer: Answer | None = None
+    attempts: int = 0
+
+    @property
+    def settled(self) -> bool:
+        """Whether it was answered."""
+        return self.attempts > 0
+
+    def request(self) -> Sent:
+        """Return the request."""
+        return self.sent
+
+    def after_answer(self, answer: Answer) -> Sequence[Self]:
+        """Return it with its answer."""
+        return [replace(self, answer=answer, attempts=1)]
 
 
 Drawing = SingleRequest[Draw, Request, Completion]

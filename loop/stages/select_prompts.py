@@ -6,6 +6,7 @@ by rules, each review, and prompts dropped by reviews. A prompt whose review can
 takes its share of the rest, filling up classes of intentions that would be too rare first.
 """
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -19,9 +20,8 @@ from ..data.prompt_rules import Rules
 from ..run.handles import Planned, Prompts, chunk_prompts, content_key
 from ..run.outcomes import NothingToTrainOn
 from ..run.run import Run, Verb, Work
-from .judgement_kinds import REVIEW
 from .judging import JudgedStage, JudgeRequest, Posed, judge_line, judge_params
-from .retry_unscored import run_judgements
+from .retry_unscored import REVIEW, run_judgements
 
 FILTER_PROMPTS, REVIEW_PROMPTS = Verb("filter"), Verb("review")
 ITERATION = 0
@@ -29,7 +29,6 @@ RULES, INTENTIONS = "prompts:rules", "prompts:intentions"
 QUALITY = "prompts:quality"
 UNJUDGED = f"{KEPT}: unjudged"
 UNKNOWN = "unknown"
-SHORT = ", short of"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,26 +57,15 @@ class Suitable:
             return [self.prompts[(first + i) % count] for i in range(taken)]
         queue, share = list(self.prompts), list[Prompt]()
         for _ in range(number):
-            ranks = self._ranks(queue)
-            chosen = frozenset(
-                sorted(range(count), key=lambda place: (ranks[place], place))[:taken]
-            )
+            seen, ranks = Counter[str](), list[int]()
+            for prompt in queue:
+                intention = self.intentions.get(prompt.prompt_id)
+                ranks.append(self.least if intention is None else min(seen[intention], self.least))
+                seen[intention or ""] += 1
+            chosen = {*sorted(range(count), key=lambda place: ranks[place])[:taken]}
             share = [prompt for place, prompt in enumerate(queue) if place in chosen]
             queue = [prompt for place, prompt in enumerate(queue) if place not in chosen] + share
         return share
-
-    def _ranks(self, prompts: Sequence[Prompt]) -> list[int]:
-        """Number the prompts of each class up to the least that it should have."""
-        seen = dict[str, int]()
-        found = list[int]()
-        for prompt in prompts:
-            intention = self.intentions.get(prompt.prompt_id)
-            rank = self.least
-            if intention is not None:
-                rank = min(seen.get(intention, 0), self.least)
-                seen[intention] = rank + 1
-            found.append(rank)
-        return found
 
 
 def suitable(run: Run, train: Sequence[Prompt]) -> Suitable:
@@ -105,20 +93,10 @@ def _by_rules(run: Run, prompts: Sequence[Prompt], rules: Rules) -> list[Prompt]
     fates = rules.fates(prompts, every)
     # How scripts are counted; only the keys of runs with this rule contain it.
     counted: dict[str, Json] = {"scripts_of": "words"} if rules.config.scripts else {}
-    content = content_key(prompts)
-    work = Work(
-        verb=FILTER_PROMPTS,
-        params={**rules.params(every), **counted},
-        upstream=(content,),
-        reads=lambda: [(content,)],
-    )
-
-    def make(_: Unit) -> RowsByType:
-        return {
-            FilterCount: filter_counts(ITERATION, RULES, "prompts", ids_by_fate(prompts, fates))
-        }
-
-    run.make(ITERATION, RULES, work, make)
+    params, content = {**rules.params(every), **counted}, content_key(prompts)
+    work = Work(verb=FILTER_PROMPTS, params=params, upstream=(content,), reads=lambda: [(content,)])
+    counts = filter_counts(ITERATION, RULES, "prompts", ids_by_fate(prompts, fates))
+    run.make(ITERATION, RULES, work, lambda _: {FilterCount: counts})
     return _kept_prompts(prompts, fates)
 
 
@@ -214,9 +192,8 @@ def _by_quality(
     def make(_: Unit) -> RowsByType:
         rows = filter_counts(ITERATION, QUALITY, "prompts", ids_by_fate(prompts, fates))
         if reviewer.taxonomy is not None:
-            counted = by_class(reviewer.taxonomy.names, kept, classes, config.per_intention)
+            counted = _by_class(run, reviewer.taxonomy.names, kept, classes)
             rows += filter_counts(ITERATION, INTENTIONS, "prompts", counted)
-            _warn(run, counted)
         return {FilterCount: rows}
 
     run.decide_by(run.make(ITERATION, QUALITY, work, make))
@@ -234,31 +211,27 @@ def fate(review: PromptReview, least: int) -> str:
     return next((f"low_{name}" for name in low), KEPT)
 
 
-def by_class(
-    names: Sequence[str], prompts: Sequence[Prompt], classes: Mapping[str, str], least: int
+def _by_class(
+    run: Run, names: Sequence[str], prompts: Sequence[Prompt], classes: Mapping[str, str]
 ) -> dict[str, list[str]]:
-    """Return the ids of each class's prompts, by an outcome that marks classes with too few."""
+    """Return the ids of each class's prompts; log classes with too few for one iteration.
+
+    The outcome of these is marked.
+    """
+    least = run.config.prompts.quality.per_intention
     found: dict[str, list[str]] = {name: [] for name in names}
     unknown = list[str]()
     for prompt in prompts:
         found.get(classes.get(prompt.prompt_id, ""), unknown).append(prompt.prompt_id)
-    short = f"{SHORT} {least}"
-    outcomes = {
-        f"{KEPT}: {name}{short if len(ids) < least else ''}": ids for name, ids in found.items()
-    }
-    return {**outcomes, **({f"{KEPT}: {UNKNOWN}": unknown} if unknown else {})}
-
-
-def _warn(run: Run, counted: Mapping[str, Sequence[str]]) -> None:
-    """Log the classes that have too few prompts for one iteration."""
-    short = [
-        f"{outcome.removeprefix(f'{KEPT}: ')} (it has {len(ids)})"
-        for outcome, ids in counted.items()
-        if SHORT in outcome
-    ]
+    short = {name: f", short of {least}" for name, ids in found.items() if len(ids) < least}
     if short:
-        text = f"prompts of these intentions are too few: {'; '.join(short)}"
+        told = "; ".join(
+            f"{name}{mark} (it has {len(found[name])})" for name, mark in short.items()
+        )
+        text = f"prompts of these intentions are too few: {told}"
         run.reporter.note(text, "warning", code="W-FEW-PROMPTS")
+    outcomes = {f"{KEPT}: {name}{short.get(name, '')}": ids for name, ids in found.items()}
+    return {**outcomes, **({f"{KEPT}: {UNKNOWN}": unknown} if unknown else {})}
 
 
 def _kept_prompts(prompts: Sequence[Prompt], fates: Sequence[str]) -> list[Prompt]:

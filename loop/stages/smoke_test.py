@@ -32,10 +32,9 @@ from ..run.unread_replies import ReplyCount, UnreadRepliesError, shorten_reply
 from .claims import break_up, judge_claims
 from .compare import annotate
 from .critique import critique
-from .grade import grade, grade_overall
-from .reward import OVERLONG, reward
+from .grade import grade, grade_overall, score_answers
+from .reward import reward
 from .sample import sample
-from .score_answers import score_answers
 from .select_prompts import review_prompts
 from .smoke_training import try_trainings
 
@@ -43,6 +42,22 @@ DRAWN = 2
 """Answers a prompt: two, so that they can be compared."""
 BEFORE = frozenset({"prompts", "initial"})
 """The stages that precede the test."""
+REMEDIES: Mapping[str, str] = {
+    "length": (
+        "They do not end within policy.sampling.max_tokens={}: a base model, or a chat template "
+        "without its end token, never ends what it writes; else raise that bound"
+    ),
+    "truncated_thinking": (
+        "They do not end to think within policy.sampling.max_tokens={}: raise that, or turn "
+        "thinking off by policy.engine.chat_template_kwargs"
+    ),
+    "empty": "The policy says nothing: look at its chat template with `lpfloop preview`",
+    "overlong": (
+        "The prompts do not fit into the policy's context: raise policy.engine.max_model_len, or "
+        "leave long prompts out by prompts.rules.max_chars"
+    ),
+}
+"""What to do if all answers end in this way; the number is policy.sampling.max_tokens."""
 Judgement = Critique | Grade | Preference | PromptReview | Breakdown | Claim
 
 
@@ -173,25 +188,10 @@ def require_whole(it: Iteration, candidates: Sequence[Candidate], stage: str) ->
     for c in candidates:
         count.add("empty" if c.finish_reason == "stop" else c.finish_reason, c.text)
     usual = count.reasons.most_common(1)[0][0]
-    bound = it.run.config.policy.sampling.max_tokens
-    told = {
-        "length": (
-            f"They do not end within policy.sampling.max_tokens={bound}: a base model, or a chat "
-            "template without its end token, never ends what it writes; else raise that bound"
-        ),
-        "truncated_thinking": (
-            f"They do not end to think within policy.sampling.max_tokens={bound}: raise that, "
-            "or turn thinking off by policy.engine.chat_template_kwargs"
-        ),
-        "empty": "The policy says nothing: look at its chat template with `lpfloop preview`",
-        "overlong": (
-            "The prompts do not fit into the policy's context: raise policy.engine.max_model_len, "
-            "or leave long prompts out by prompts.rules.max_chars"
-        ),
-    }
+    told = REMEDIES.get(usual, "The requests failed: the logs say why")
     raise UnreadRepliesError(
         f"{stage}: none of the policy's {count.asked} answers is whole ({count.summary}). "
-        f"{told.get(usual, 'The requests failed: the logs say why')}. "
+        f"{told.format(it.run.config.policy.sampling.max_tokens)}. "
         f"{shorten_reply(usual, count.examples[usual])}",
         it.run.store.folder,
     )
@@ -201,12 +201,8 @@ def _require_rewarded(it: Iteration, rows: Sequence[Reward], stage: str) -> None
     """Raise an error if most answers lack a reward."""
     missing = [row.status for row in rows if row.status != SCORED]
     if len(missing) > it.run.config.smoke.max_parse_failures * len(rows):
-        why = (
-            f"conversations are longer than reward.max_length={it.run.config.reward.max_length}"
-            if OVERLONG in missing
-            else "it gives none for them"
-        )
         raise UnreadRepliesError(
-            f"{stage}: {len(missing)} of {len(rows)} answers lack a reward: {why}",
+            f"{stage}: {len(missing)} of {len(rows)} answers lack a reward "
+            f"({missing[0]}; reward.max_length={it.run.config.reward.max_length})",
             it.run.store.folder,
         )

@@ -8,7 +8,6 @@ in a separate work folder; nothing is published, and the folders are removed.
 import shutil
 from collections.abc import Sequence
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import Literal
 
@@ -74,37 +73,32 @@ def try_trainings(
     twos = distinct_twos(it.chunk(answers, 0))
     if is_endpoint(it.policy.location) or not twos:
         return False
-    works = {method: _run_units(it, answers, twos, method, name) for method in methods}
-    for work in works.values():
-        shutil.rmtree(work.parent, ignore_errors=True)
+    stages = [_run_units(it, answers, twos, method, name) for method in methods]
+    for planned in stages:
+        shutil.rmtree(_work_folder(it, planned).parent, ignore_errors=True)
     return True
 
 
 def _run_units(
     it: Iteration, answers: Rows[Candidate], twos: Sequence[Two], method: Trained, name: str
-) -> Path:
-    """Pay the step of one method; return its work folder."""
+) -> Planned:
+    """Pay the step of one method."""
     params: Json = {
         "method": method,
         "policy": it.policy.params,
         "settings": semantic(_settings(it, method)),
         **fit_params(policy_fit(it.run.config)),
     }
-    pending = it.whole(STEP, params, answers)
 
     def run_units(stage: Stage) -> None:
         for unit in stage.units():
             it.run.models.make_room()
-            job = _job(it, method, twos, _work_folder(it, stage.planned))
-            result = _train(it, job)
+            result = _train(it, _job(it, method, twos, _work_folder(it, stage.planned)))
             told = step_statistics(it.number, method, result)
             stage.commit(unit, {Statistic: told}, UnitStats(rows=1))
 
-    places = it.run.places.of_training("auto")
-    planned = it.run.run_stage(
-        it.number, f"step:{name}:{method}", pending, run_units, places=places
-    )
-    return _work_folder(it, planned)
+    work, places = it.whole(STEP, params, answers), it.run.places.of_training("auto")
+    return it.run.run_stage(it.number, f"step:{name}:{method}", work, run_units, places=places)
 
 
 def _work_folder(it: Iteration, planned: Planned) -> Path:
@@ -121,27 +115,25 @@ def distinct_twos(candidates: Sequence[Candidate]) -> list[Two]:
 
 
 def _train(it: Iteration, job: TrainJob) -> TrainResult:
-    """Train in the work folder; a training that ended there is not repeated."""
-    judged = job.online is not None and bool(job.online.asked_sources)
-    on_answers = partial(_taking_turns, job) if judged else None
-    publishing = Publishing(run=it.run, on_answers=on_answers)
+    """Train in the work folder; a training that ended there is not repeated.
+
+    The samples of a step pass and fail alternately: their judges are tested separately.
+    """
+    online = job.online
+    judges = () if online is None else online.asked_sources
+
+    def judge(step: int) -> None:
+        answers = enumerate(read_answers(job.output, step))
+        judged = {answer.candidate_id: dict.fromkeys(judges, n % 2) for n, answer in answers}
+        write_judged(job.output, step, judged)
+
+    publishing = Publishing(run=it.run, on_answers=judge if judges else None)
     return it.run.store.when_there_is_room(lambda: publishing.train(job))
-
-
-def _taking_turns(job: TrainJob, step: int) -> None:
-    """Make the samples of a step pass and fail alternately: their judges are tested separately."""
-    assert job.online is not None  # noqa: S101 -- nobody else has answers judged
-    judged = {
-        answer.candidate_id: dict.fromkeys(job.online.asked_sources, n % 2)
-        for n, answer in enumerate(read_answers(job.output, step))
-    }
-    write_judged(job.output, step, judged)
 
 
 def _settings(it: Iteration, method: Trained) -> Settings:
     """Return a method's settings for one step of as few rows as its processes can share."""
-    training = it.run.config.training
-    settings: Settings = getattr(training, method)
+    settings: Settings = getattr(it.run.config.training, method)
     # KTO's answers are mismatched with others of their pass.
     together = ROWS if method == "kto" else 1
     rows = max(ROWS, together * _processes(it, method))
@@ -167,8 +159,7 @@ def _job(it: Iteration, method: Trained, twos: Sequence[Two], work: Path) -> Tra
         return _online(it, method, twos, work)
     run, settings = it.run, _settings(it, method)
     start = run.models.initial if method == "reward" else it.policy
-    count = settings.batch_size
-    rows = _rows(method, [twos[n % len(twos)] for n in range(count)], it)
+    rows = _rows(method, [twos[n % len(twos)] for n in range(settings.batch_size)], it)
     data = run.store.when_there_is_room(lambda: write_rows(make_folder(work), rows))
     return TrainJob(
         method=method,
@@ -194,17 +185,14 @@ def _online(it: Iteration, method: Online, twos: Sequence[Two], work: Path) -> T
     """
     prompts = [it.run.prompts[first.prompt_id] for first, _ in twos[:ROWS]]
     recipe = it.run.config.recipe
-    training = OnlineTraining(
-        it=it,
-        method=method,
-        prompts=chunk_prompts(prompts, ROWS),
-        judges=StepJudges(it=it, rewards=recipe.rewards) if isinstance(recipe, Grouped) else None,
-    )
-    job = training.job(work.parent.name)
+    judges = StepJudges(it=it, rewards=recipe.rewards) if isinstance(recipe, Grouped) else None
+    asked = chunk_prompts(prompts, ROWS)
+    training = OnlineTraining(it=it, method=method, prompts=asked, judges=judges)
+    job = replace(training.job(work.parent.name), settings=_settings(it, method))
     if "reward" in training.weights and not it.has_reward:
         rewarding = _train(it, _job(it, "reward", twos, work / "reward"))
         job = replace(job, reward=rewarding.output)
-    return replace(job, settings=_settings(it, method), fit=job.fit)
+    return job
 
 
 def _rows(method: Trained, twos: Sequence[Two], it: Iteration) -> pa.Table:

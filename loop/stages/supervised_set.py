@@ -10,7 +10,7 @@ run, not to an iteration: it is committed once, and each training learns it in a
 iteration's rows.
 """
 
-from collections.abc import Container, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -69,14 +69,12 @@ def demonstrations(it: Iteration, prompts: Prompts) -> Rows[Demonstration]:
     """
     answers = answers_of_people(it.run.config.prompts, [p for c in prompts.chunks for p in c])
     told = [[answers.get(p.prompt_id) for p in chunk] for chunk in prompts.chunks]
+    keys = [
+        (content_key(chunk), digest(texts))
+        for chunk, texts in zip(prompts.chunks, told, strict=True)
+    ]
     work = Work(
-        verb=DEMONSTRATIONS,
-        params=digest(told),
-        upstream=(prompts.identity,),
-        reads=lambda: [
-            (content_key(chunk), digest(texts))
-            for chunk, texts in zip(prompts.chunks, told, strict=True)
-        ],
+        verb=DEMONSTRATIONS, params=digest(told), upstream=(prompts.identity,), reads=lambda: keys
     )
 
     def make(unit: Unit) -> RowsByType:
@@ -140,10 +138,10 @@ def read_outputs(path: Path, config: PromptsConfig) -> dict[str, str]:
 
 
 def make_demonstrations(
-    written: Sequence[Candidate], asked: Sequence[Prompt], iteration: int
+    written: Sequence[Candidate], asked: Sequence[Prompt], iteration: int, rule: str = PEOPLE
 ) -> Made:
     """Return the demonstrations that answers make, and one yield a prompt."""
-    prompts, by = rows_frame(Prompt, asked), Origin(rule=PEOPLE, iteration=iteration)
+    prompts, by = rows_frame(Prompt, asked), Origin(rule=rule, iteration=iteration)
     rows = demonstration_rows(add_empty_ratings(rows_frame(Candidate, written)), prompts, by)
     done, missing = Outcome.DEMONSTRATED, Outcome.NO_DEMONSTRATION
     return Made(rows, outcome_rows(prompts, rows, by, success=done, otherwise=missing))
@@ -179,11 +177,7 @@ class Supervision:
         keys = stage.keys(store.journal)
         rows = pl.concat(as_frame(store.table(Demonstration, key)) for key in keys)
         file = store.when_there_is_room(lambda: rows_file(work, Demonstration, rows))
-        return SupervisedSet(
-            data=(file,),
-            weight=settings.weight,
-            batch_size=settings.batch_size,
-        )
+        return SupervisedSet(data=(file,), weight=settings.weight, batch_size=settings.batch_size)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -215,8 +209,7 @@ def supervised_fingerprint(config: RunConfig) -> Mapping[str, Json]:
 
 def require_supervised(config: RunConfig, prompts: Sequence[Prompt]) -> None:
     """Raise InputError if the configured supervised set, if any, holds nothing to learn."""
-    source = source_of(config)
-    if source is not None:
+    if (source := source_of(config)) is not None:
         read_supervised(config.prompts, source, prompts)
 
 
@@ -267,30 +260,23 @@ def supervision(it: Iteration) -> Supervision | None:
         (content_key([a.prompt for a in chunk]), digest([[a.text, a.fate] for a in chunk]))
         for chunk in chunks
     ]
+
+    def make(unit: Unit) -> RowsByType:
+        chunk = chunks[unit.chunk]
+        kept = [(a.prompt, a.text) for a in chunk if a.fate == KEPT and a.text is not None]
+        prompts = [prompt for prompt, _ in kept]
+        written = [_answer([RULE], prompt, text, BEFORE) for prompt, text in kept]
+        fates = ids_by_fate([a.prompt for a in chunk], [a.fate for a in chunk])
+        return {
+            Demonstration: as_arrow(make_demonstrations(written, prompts, BEFORE, RULE).rows),
+            Candidate: written,
+            Prompt: [prompt for prompt in prompts if prompt.prompt_id not in it.run.prompts],
+            FilterCount: filter_counts(BEFORE, STAGE, "prompts", fates),
+        }
+
     work = Work(verb=NEXT_TOKEN, params=None, upstream=(digest(keys),), reads=lambda: keys)
-    planned = it.run.make(
-        BEFORE, STAGE, work, lambda unit: rows_of(chunks[unit.chunk], it.run.prompts)
-    )
+    planned = it.run.make(BEFORE, STAGE, work, make)
     return Supervision(run=it.run, rows=Rows(row_type=Demonstration, stages=(planned,)))
-
-
-def rows_of(chunk: Sequence[Answered], known: Container[str]) -> RowsByType:
-    """Return the rows of some prompts of the source; prompts of `known` ids are there already."""
-    kept = [answered for answered in chunk if answered.fate == KEPT]
-    prompts = [answered.prompt for answered in kept]
-    written = [_answer([RULE], a.prompt, a.text or "", BEFORE) for a in kept]
-    made = demonstration_rows(
-        add_empty_ratings(rows_frame(Candidate, written)),
-        rows_frame(Prompt, prompts),
-        Origin(rule=RULE, iteration=BEFORE),
-    )
-    fates = ids_by_fate([a.prompt for a in chunk], [a.fate for a in chunk])
-    return {
-        Demonstration: as_arrow(made),
-        Candidate: written,
-        Prompt: [prompt for prompt in prompts if prompt.prompt_id not in known],
-        FilterCount: filter_counts(BEFORE, STAGE, "prompts", fates),
-    }
 
 
 def _answer(named: list[Json], prompt: Prompt, text: str, iteration: int) -> Candidate:

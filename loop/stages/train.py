@@ -1,20 +1,28 @@
-"""Training a policy from an iteration's rows, and publishing the checkpoint."""
+"""Training a policy or a reward model from an iteration's rows, and publishing it.
+
+A reward model (AlpacaFarm, Section 2.2) begins with the body of M_0, regardless of the current
+policy, or with the model of `training.reward.model`. It is published next to the checkpoints, under
+the hash of its files. The statistics of each step show how the distribution of its scores drifted.
+"""
 
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Literal
 
 from ...configs.load import semantic
+from ...policies.engines.chat_template import template_text
 from ...policies.trainers.job import Method, Settings, TrainJob
 from ...policies.trainers.train_model import TrainResult
 from ...policies.trainers.training_fit import fit_params, policy_fit
+from ...policies.trainers.work_folder import TrainerProgress, training_pace
 from ...stores.failpoints import reach
 from ...stores.frames import as_frame
 from ...stores.journal_reader import Unit
 from ...stores.keys import Json, derive_seed
-from ...stores.lake import CHECKPOINTS
+from ...stores.lake import CHECKPOINTS, REWARD_MODELS
 from ...stores.records import (
     Candidate,
     Checkpoint,
@@ -22,11 +30,12 @@ from ...stores.records import (
     FilterCount,
     Pair,
     PairingOutcome,
+    RewardModel,
     Statistic,
     UnpairedAnswer,
 )
 from ...stores.schemas import TABLES, Row
-from ..run.handles import Trainable, join_keys
+from ..run.handles import Rows, Trainable, join_keys
 from ..run.iteration import Iteration
 from ..run.models import Served, is_endpoint
 from ..run.outcomes import NothingToTrainOn
@@ -39,20 +48,22 @@ from .publish import (
     metrics_json,
     report_training,
     step_statistics,
-    steps_shown,
     training_fit,
     training_processes,
 )
-from .supervised_set import Supervision, supervision
+from .supervised_set import supervision
 from .thoughts import thought_params, thoughts_file, turn_form
 
 TRAIN, KEEP_POLICY = Verb("train", semantics=2), Verb("unchanged")
+TRAIN_REWARD = Verb("train_reward", semantics=3)
 METHODS: Mapping[type[Row], Method] = {
     Pair: "dpo",
     Demonstration: "sft",
     UnpairedAnswer: "kto",
 }
 """How rows are trained."""
+ELSEWHERE = {"model": None, "template": None}
+"""Settings whose place is no part of a key: the identity of what stands there is."""
 
 
 def train(
@@ -71,12 +82,14 @@ def train(
     # Running stages finish before a training is begun, even if its rows are complete already.
     it.run.flow.settle()
     run, beside, config = it.run, supervision(it), it.run.config.training
+    method = METHODS[rows.row_type]
+    settings: Settings = getattr(config, method)
     policy = run.models.initial if start == "initial" else it.policy
     reference = run.models.initial if config.reference == "initial" else policy
     params: Json = {
         "policy": policy.params,
         "reference": reference.identity,
-        "settings": semantic(_settings(run, rows)),
+        "settings": semantic(settings),
         **thought_params(run),
         **fit_params(policy_fit(run.config)),
     }
@@ -88,9 +101,31 @@ def train(
         # Not `Run.make`: its progress counts steps, not the one row.
         for unit in stage.units():
             require_enough(run, it.number, rows, policy)
-            row, told, result = _train_and_publish(it, unit, rows, policy, reference, beside)
+            run.models.make_room()
+            run.verify(policy)
+            run.verify(reference)
+            job, keys = _job(it, unit, rows, method, settings, policy), _keys(run, rows)
+            same = method == "sft" or reference.identity == policy.identity
+            write = partial(thoughts_file, run, rows.row_type, keys, job.output)
+            thoughts = run.store.when_there_is_room(write)
+            job = replace(
+                job,
+                reference=None if same else Path(reference.location),
+                supervised=None if beside is None else beside.as_job(job.output),
+                turns=turn_form(run, policy, thoughts),
+            )
+            identity, result, told = _publish(it, "train", job, rows)
+            row = Checkpoint(
+                checkpoint_id=identity,
+                parent_id=policy.identity,
+                reference_id=reference.identity,
+                iteration=it.number,
+                recipe=run.config.recipe.name,
+                path=f"{CHECKPOINTS}/{identity}",
+                steps=result.steps,
+                metrics=metrics_json(result.metrics),
+            )
             stage.commit(unit, {Checkpoint: [row], Statistic: told}, UnitStats(rows=row.steps))
-            report_training(run, it.number, "train", METHODS[rows.row_type], result)
 
     places = run.places.of_training(config.devices)
     planned = run.run_stage(it.number, "train", pending, run_units, places=places)
@@ -100,54 +135,92 @@ def train(
     return checkpoint
 
 
-def _train_and_publish(
-    it: Iteration,
-    unit: Unit,
-    rows: Trainable,
-    policy: Served,
-    reference: Served,
-    beside: Supervision | None,
-) -> tuple[Checkpoint, list[Statistic], TrainResult]:
-    """Train in a work folder and publish the result; return its row and its statistics."""
-    run, method, settings = it.run, METHODS[rows.row_type], _settings(it.run, rows)
-    run.models.make_room()
-    run.verify(policy)
-    run.verify(reference)
-    work = run.store.folder / "work" / unit.key
-    same, keys = reference.identity == policy.identity, _keys(run, rows)
-    thoughts = run.store.when_there_is_room(lambda: thoughts_file(run, rows.row_type, keys, work))
-    job = TrainJob(
+def train_reward(it: Iteration, pairs: Rows[Pair]) -> RewardModel:
+    """Train a reward model on the pairs and commit it, unless that is done.
+
+    Raises:
+        NothingToTrainOn: if there are fewer pairs than `training.min_pairs`, or M_0's weights are
+            not available.
+    """
+    it.run.flow.settle()
+    run, config, settings = it.run, it.run.config, it.run.config.training.reward
+    start = run.models.reward_start or run.models.initial
+    params: Json = {
+        "start": start.identity,
+        "settings": semantic(settings.model_copy(update=ELSEWHERE)),
+        "sees_end": config.reward.sees_end,
+        "bucket_width": config.pairs.bucket_width,
+        **fit_params(policy_fit(config)),
+    }
+
+    def run_units(stage: Stage) -> None:
+        # Not `Run.make`: its progress counts steps, not the one row.
+        for unit in stage.units():
+            require_enough(run, it.number, pairs, start)
+            run.models.make_room()
+            job = replace(
+                _job(it, unit, pairs, "reward", settings, start),
+                sees_end=config.reward.sees_end,
+                bucket_width=config.pairs.bucket_width,
+            )
+            if settings.model is not None:
+                job = replace(job, template=template_text(settings.template))
+            identity, result, told = _publish(it, "train_reward", job, pairs, REWARD_MODELS)
+            row = RewardModel(
+                reward_model_id=identity,
+                parent_id=start.identity,
+                iteration=it.number,
+                path=f"{REWARD_MODELS}/{identity}",
+                steps=result.steps,
+                metrics=metrics_json(result.metrics),
+            )
+            stage.commit(unit, {RewardModel: [row], Statistic: told}, UnitStats(rows=row.steps))
+
+    places, work = (
+        run.places.of_training(config.training.devices),
+        it.whole(TRAIN_REWARD, params, pairs),
+    )
+    planned = run.run_stage(it.number, "train_reward", work, run_units, places=places)
+    run.decide_by(planned)
+    (model,) = run.store.rows(RewardModel, planned.key(run.store.journal, 0))
+    return model
+
+
+def _job(
+    it: Iteration, unit: Unit, rows: Trainable, method: Method, settings: Settings, start: Served
+) -> TrainJob:
+    """Return the training of a model on rows in the work folder of its unit."""
+    run = it.run
+    return TrainJob(
         method=method,
-        model=Path(policy.location),
-        reference=None if same or method == "sft" else Path(reference.location),
+        model=Path(start.location),
+        reference=None,
         data=tuple(parts_with_rows(run, rows)),
-        output=work,
+        output=run.store.folder / "work" / unit.key,
         settings=settings,
         seed=derive_seed(run.config.seed, "train", unit.key) % 2**32,
         processes=training_processes(run, settings),
         fit=training_fit(run, method),
         template=run.models.template,
-        supervised=None if beside is None else beside.as_job(work),
-        turns=turn_form(run, policy, thoughts),
     )
-    shown = steps_shown(run, it.number, "train", work)
-    identity, result = Publishing(run=run, on_progress=shown).publish(job)
-    row = Checkpoint(
-        checkpoint_id=identity,
-        parent_id=policy.identity,
-        reference_id=reference.identity,
-        iteration=it.number,
-        recipe=run.config.recipe.name,
-        path=f"{CHECKPOINTS}/{identity}",
-        steps=result.steps,
-        metrics=metrics_json(result.metrics),
-    )
-    told = mix_statistics(run, it.number, method, rows)
-    return row, [*told, *step_statistics(it.number, method, result)], result
 
 
-def _settings(run: Run, rows: Trainable) -> Settings:
-    return getattr(run.config.training, METHODS[rows.row_type])
+def _publish(
+    it: Iteration, stage: str, job: TrainJob, rows: Trainable, place: str = CHECKPOINTS
+) -> tuple[str, TrainResult, list[Statistic]]:
+    """Train and publish a model; return its name, the result, and the statistics of the steps."""
+    run = it.run
+
+    def show(_: TrainerProgress) -> None:
+        pace = training_pace(job.output)
+        if pace is not None:
+            run.reporter.working(it.number, stage, str(pace), pace.eta_s)
+
+    identity, result = Publishing(run=run, place=place, on_progress=show).publish(job)
+    told = mix_statistics(run, it.number, job.method, rows)
+    called = "reward model" if job.method == "reward" else job.method
+    report_training(run, it.number, stage, called, result)
+    return identity, result, [*told, *step_statistics(it.number, job.method, result)]
 
 
 def keep_initial(run: Run) -> Checkpoint:
@@ -198,35 +271,21 @@ def require_enough(run: Run, iteration: int, rows: Trainable, start: Served) -> 
             f"{needed}, so nothing was trained; {_outcomes(run, rows)}"
             f"{_cut_answers(run, iteration)}"
         )
-    _require_both(run, iteration, rows)
+    if rows.row_type is UnpairedAnswer:
+        tables = (as_frame(run.store.table(UnpairedAnswer, key)) for key in _keys(run, rows))
+        successes = sum(int(table["label"].sum()) for table in tables)
+        if successes in (0, found):
+            raise NothingToTrainOn(
+                f"iteration {iteration} made {successes} successes and {found - successes} "
+                "failures, and KTO learns from both, so nothing was trained; "
+                f"{_outcomes(run, rows)}"
+            )
     if is_endpoint(start.location):
         raise NothingToTrainOn(
             f"iteration {iteration} made {found} {noun}, but the policy is served at "
             f"{start.location}, so its weights cannot be trained here; "
             "give their folder with --policy"
         )
-
-
-def _require_both(run: Run, iteration: int, rows: Trainable) -> None:
-    """Raise an error if all unpaired answers are successes or all are failures.
-
-    Raises:
-        NothingToTrainOn: naming the number of each.
-    """
-    if rows.row_type is not UnpairedAnswer:
-        return
-    labels = [label for key in _keys(run, rows) for label in _labels(run, key)]
-    successes = sum(labels)
-    if successes in (0, len(labels)):
-        raise NothingToTrainOn(
-            f"iteration {iteration} made {successes} successes and {len(labels) - successes} "
-            "failures, and KTO learns from both, so nothing was trained; "
-            f"{_outcomes(run, rows)}"
-        )
-
-
-def _labels(run: Run, key: str) -> list[bool]:
-    return as_frame(run.store.table(UnpairedAnswer, key))["label"].to_list()
 
 
 def _outcomes(run: Run, rows: Trainable) -> str:

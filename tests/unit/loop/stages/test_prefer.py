@@ -60,7 +60,7 @@ def test_preferred_demonstrations():
 
 
 def test_conditioned_demonstrations():
-    made = conditioned_demonstrations(*frames(), PROMPTS, 1, "Good:", "Bad:")
+    made = conditioned_demonstrations(*frames(), PROMPTS, 1, positive="Good:", negative="Bad:")
     rows = frame_rows(Demonstration, made.rows)
     assert [(d.rule, d.candidate_id, d.prompt[0].content) for d in rows] == [
         ("conditioned_positive", "p0", "Good:\np?"), ("conditioned_positive", "q1", "Good:\nq?"),

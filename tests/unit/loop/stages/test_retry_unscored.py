@@ -1,6 +1,6 @@
 """Unreadable replies of a critic, grader or reviewer can be requested again."""
 
-from lpfloop.loop.stages.judgement_kinds import kind_of
+from lpfloop.loop.stages.retry_unscored import kind_of
 
 JUDGED = [
     ("critique:sample", "critiques"),

@@ -3,7 +3,7 @@
 from ...configs.recipes import ReflectiveSFT
 from ...stores.records import Checkpoint
 from ..run.iteration import Iteration
-from ..stages.critique import critique, critique_unverifiable
+from ..stages.critique import critique, critique_unverifiable, verify
 from ..stages.data_mixture import weigh
 from ..stages.lessons import (
     CRITIQUED,
@@ -16,7 +16,6 @@ from ..stages.refine import revise
 from ..stages.sample import sample
 from ..stages.supervised_set import PEOPLE, demonstrations
 from ..stages.train import train
-from ..stages.verify_candidates import verify
 
 PAPER = "RLRF (Lee et al., 2024)"
 SUMMARY = "one fine-tuning on answers, reflections and critiques: M_0, and a critic for --critic"

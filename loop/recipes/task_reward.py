@@ -4,12 +4,12 @@ from ...configs.recipes import TaskReward
 from ...stores.records import Checkpoint, Pair
 from ..run.handles import JudgedRows, Rows
 from ..run.iteration import Iteration
+from ..stages.critique import verify
 from ..stages.data_mixture import weigh
 from ..stages.pair import pair
 from ..stages.reward import reward
 from ..stages.sample import sample
 from ..stages.train import keep_policy, train_reward
-from ..stages.verify_candidates import verify
 from .annotated_pairs import annotate_pairs
 
 PAPER = "RLRF (Lee et al., 2024)"

@@ -1,33 +1,40 @@
 """Critiquing candidates by the feedback model, by the verifier, or by both.
 
 A candidate whose critique cannot be read within `critic.attempts` replies is stored as unscored,
-with the reason and the raw reply.
+with the reason and the raw reply. The verifier's verdicts are critiques whose rows name it as the
+critic; no model is involved, so they are never retried.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property, partial
 
 from ...configs.recipes import JudgeWeights
 from ...critics.judge import Reading, unread
 from ...critics.rating_dictionary import AspectRatings
 from ...critics.status import Status
-from ...critics.verify import Verdict
-from ...stores.keys import Json, derive_seed
+from ...critics.verify import Verdict, VerifierCritic
+from ...stores.journal_reader import Unit
+from ...stores.keys import Json, derive_seed, row_id
 from ...stores.records import AspectRating, Candidate, Critique, FilterCount, FinishReason
+from ...stores.schemas import RowsByType
 from ..data.filter_counts import KEPT
-from ..data.judged_candidates import VERIFIED
+from ..data.judged_candidates import VERIFIED, VERIFIER
 from ..data.stage_names import sampled_again
 from ..run.device_placement import MAIN_THREAD, Places
 from ..run.handles import Planned, Rows
 from ..run.iteration import Iteration
 from ..run.models import Served
+from ..run.reporter import UnitStats
 from ..run.run import Run, Verb, Work
+from ..run.stage import Stage
 from .judging import (
     Alike,
     JudgedStage,
     JudgeRequest,
     Posed,
     Replies,
+    commit_judgements,
     equal_params,
     group_equal,
     judge_line,
@@ -35,18 +42,12 @@ from .judging import (
     sharing_counts,
 )
 from .retry_unscored import run_judgements
-from .verify_candidates import (
-    FIRST,
-    SAMPLES_TEMPERATURE,
-    Verifying,
-    about,
-    critique_id,
-    sample_params,
-    verdicts,
-    verifier_critic,
-)
 
-CRITIQUE = Verb("critique", semantics=2)
+CRITIQUE, VERIFY = Verb("critique", semantics=2), Verb("verify")
+FIRST = 1
+"""The number of a candidate's first critique."""
+SAMPLES_TEMPERATURE = 0.7
+"""The temperature of the critiques of a candidate after the first."""
 UNASKED: Mapping[FinishReason, Status] = {
     "failed": Status.FAILED,
     "truncated_thinking": Status.TRUNCATED_THINKING,
@@ -78,9 +79,25 @@ def critique(
 
 def critique_unverifiable(it: Iteration, candidates: Rows[Candidate]) -> Rows[Critique]:
     """Commit a critique of each candidate that `verify` cannot judge."""
-    return Rows(
-        row_type=Critique, stages=(commit_critiques(it, candidates, FIRST, unverifiable=True),)
-    )
+    planned = commit_critiques(it, candidates, FIRST, unverifiable=True)
+    return Rows(row_type=Critique, stages=(planned,))
+
+
+def verify(it: Iteration, candidates: Rows[Candidate]) -> Rows[Critique]:
+    """Commit the verifier's verdict on each whole candidate whose prompt it can verify."""
+    can = it.run.verifier.can_verify
+
+    def whole(chunk: int) -> list[Candidate]:
+        found = it.chunk(candidates, chunk)
+        return [c for c in found if c.usable and can(it.run.prompts[c.prompt_id])]
+
+    verifying = Verifying(run=it.run, iteration=it.number, candidates=whole)
+    work = it.work(VERIFY, {**verifying.identity, "verifiable": True}, candidates)
+
+    def make(unit: Unit) -> RowsByType:
+        return {Critique: verifying.critiques(whole(unit.chunk))}
+
+    return it.rows(Critique, f"verify:{candidates.label}", work, make)
 
 
 def commit_critiques(
@@ -142,6 +159,65 @@ def critique_stage(
 
 
 @dataclass(frozen=True, kw_only=True)
+class Verifying:
+    """A stage of verdicts, one per candidate; `candidates` returns a chunk's when it begins.
+
+    `sample` numbers the critiques of a candidate. If a candidate's id does not determine its text
+    (an answer that is sampled again), a critique's id includes the text (`by_text`).
+    """
+
+    run: Run
+    iteration: int
+    candidates: Callable[[int], Sequence[Candidate]]
+    sample: int = FIRST
+    by_text: bool = False
+    committed: Callable[[int], None] = lambda _: None
+
+    @cached_property
+    def identity(self) -> Mapping[str, Json]:
+        """Every input of a critique except its candidate."""
+        judge: dict[str, Json] = {"kind": "verifier", "verifier": _verifier(self.run).digest}
+        return {**judge, **_sample_params(self.sample)}
+
+    @property
+    def params(self) -> Mapping[str, Json]:
+        """The parameters of the units' keys, without the candidates."""
+        return self.identity
+
+    def plan(self, label: str, work: Work) -> Planned:
+        """Plan and run the stage."""
+        return self.run.run_stage(self.iteration, label, work, self._run_units, judge=True)
+
+    def critiques(self, candidates: Sequence[Candidate]) -> list[Critique]:
+        """Return the verdicts on candidates, as critiques."""
+        pairs = zip(candidates, _verdicts(self.run, candidates), strict=True)
+        return [self._critique(candidate, verdict) for candidate, verdict in pairs]
+
+    def critique_id(self, candidate: Candidate) -> str:
+        """Return the id of the verdict on a candidate."""
+        return _critique_id(candidate, self.identity, by_text=self.by_text)
+
+    def _run_units(self, stage: Stage) -> None:
+        for unit in stage.units():
+            rows = self.critiques(self.candidates(unit.chunk))
+            commit_judgements(stage, unit, Critique, rows, UnitStats())
+            self.committed(unit.chunk)
+
+    def _critique(self, candidate: Candidate, verdict: Verdict) -> Critique:
+        prompt, critic = self.run.prompts[candidate.prompt_id], _verifier(self.run)
+        reading = critic.read(prompt, verdict)
+        return _about(candidate, self.iteration, self.sample)(
+            critique_id=self.critique_id(candidate),
+            critic=VERIFIER,
+            aspects=reading.value,
+            text=critic.text(prompt, verdict),
+            reference_used=prompt.reference is not None,
+            status=reading.status,
+            attempts=1,
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
 class Critiquing(JudgedStage[Alike, AspectRatings, Critique]):
     """A stage of critiques by the feedback model, plus the verifier if `critic.kind` is both."""
 
@@ -152,14 +228,14 @@ class Critiquing(JudgedStage[Alike, AspectRatings, Critique]):
 
     def _depends_on(self) -> Mapping[str, Json]:
         config = self.run.config.critic
-        both = {"verifier": verifier_critic(self.run).digest} if config.kind == "both" else {}
+        both = {"verifier": _verifier(self.run).digest} if config.kind == "both" else {}
         return {
             "kind": config.kind,
             "critic": self.run.critic.digest,
             **both,
             **judge_params(self.run, self.judge, config),
             **equal_params(config.equal_answers),
-            **sample_params(self.sample),
+            **_sample_params(self.sample),
         }
 
     @property
@@ -199,7 +275,7 @@ class Critiquing(JudgedStage[Alike, AspectRatings, Critique]):
         first, (reading,) = asked.subject[0], asked.readings
         shows = self.run.critic.shows_reference(self.run.prompts[first.prompt_id])
         for candidate in asked.subject:
-            yield about(candidate, self.iteration, self.sample)(
+            yield _about(candidate, self.iteration, self.sample)(
                 critique_id=self.critique_id(candidate),
                 critic=self.judge.identity,
                 aspects=reading.value,
@@ -218,7 +294,7 @@ class Critiquing(JudgedStage[Alike, AspectRatings, Critique]):
             return rows
         told = {c.candidate_id: c for one in asked for c in one.subject}
         new = [r for r in rows if replies.rows.get(r.critique_id) is not r]
-        said = verdicts(self.run, [told[row.candidate_id] for row in new])
+        said = _verdicts(self.run, [told[row.candidate_id] for row in new])
         rated = {row.critique_id: _verifier_rating(v) for row, v in zip(new, said, strict=True)}
         return [replace(r, aspects=r.aspects + rated.get(r.critique_id, ())) for r in rows]
 
@@ -230,7 +306,7 @@ class Critiquing(JudgedStage[Alike, AspectRatings, Critique]):
 
     def critique_id(self, candidate: Candidate) -> str:
         """Return the id of the critique of a candidate."""
-        return critique_id(candidate, self.identity, by_text=self.by_text)
+        return _critique_id(candidate, self.identity, by_text=self.by_text)
 
 
 def _verifier_rating(verdict: Verdict) -> tuple[AspectRating, ...]:
@@ -239,3 +315,42 @@ def _verifier_rating(verdict: Verdict) -> tuple[AspectRating, ...]:
         return ()
     comment = verdict.reason if verdict.remark is None else verdict.remark
     return (AspectRating(name=VERIFIED, rating=verdict.rating, comment=comment),)
+
+
+def _verdicts(run: Run, candidates: Sequence[Candidate]) -> Sequence[Verdict]:
+    return run.verifier.verify([(run.prompts[c.prompt_id], c.text) for c in candidates])
+
+
+def _verifier(run: Run) -> VerifierCritic:
+    """Return how the run's verifier writes critiques."""
+    verifier = run.verifier
+    return VerifierCritic(
+        task_aspects=run.config.critic.task_aspects,
+        own=verifier.own,
+        sentence_match=verifier.sentence_match,
+        limit_s=verifier.limit_s,
+    )
+
+
+def _critique_id(candidate: Candidate, identity: Mapping[str, Json], *, by_text: bool) -> str:
+    """Return the id of the critique of a candidate by a critic of this identity."""
+    text = (candidate.text,) if by_text else ()
+    return row_id("crit", [candidate.candidate_id, identity, *text])
+
+
+def _about(candidate: Candidate, iteration: int, sample: int) -> partial[Critique]:
+    """Return a critique's row without its judgement."""
+    return partial(
+        Critique,
+        candidate_id=candidate.candidate_id,
+        prompt_id=candidate.prompt_id,
+        iteration=iteration,
+        sample=sample if sample > FIRST else None,
+    )
+
+
+def _sample_params(sample: int) -> Mapping[str, Json]:
+    """Return the parameters that distinguish a candidate's later critiques from its first one."""
+    if sample == FIRST:
+        return {}
+    return {"sample": sample, "temperature": SAMPLES_TEMPERATURE}

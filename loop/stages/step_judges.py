@@ -26,9 +26,8 @@ from ..run.iteration import Iteration
 from ..run.reporter import UnitStats
 from ..run.stage import Stage
 from ..run.unread_replies import FEWEST, ReplyCount
-from .critique import UNASKED, Critiquing, critique_stage
+from .critique import UNASKED, Critiquing, Verifying, critique_stage
 from .judging import Replies, judge_line
-from .verify_candidates import Verifying
 
 PASSED = 1
 LONGEST_ASKED = 32

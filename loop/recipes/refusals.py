@@ -3,7 +3,7 @@
 What a recipe's models need of this machine is checked elsewhere.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from pathlib import Path
 
 from ...configs.engines import NO_MODEL, WHOLE
@@ -30,9 +30,19 @@ def require_fitting(config: RunConfig) -> None:
     Raises:
         ConfigError: naming the setting, what is wrong with it, and what to do.
     """
-    _refuse(_refuse_without_rewards(config))
-    if isinstance(config.recipe, SelfJudged):
-        _refuse(_refuse_without_judge(config))
+    recipe = config.recipe
+    if isinstance(recipe, Grouped):
+        _require_givers(config, recipe)
+    learned = not isinstance(recipe, Completed) and config.reward.model == NO_MODEL
+    filtered = isinstance(recipe, Varied) and config.prompts.variance.margin is not None
+    if learned and (filtered or isinstance(recipe, Rewarded | Ranked)):
+        setting = "prompts.variance.margin" if filtered else "it"
+        raise ConfigError(
+            f"reward.model is none, the recipe {recipe.name} trains no reward model, and {setting} "
+            "needs one: name one by --set reward.model=FOLDER, or a function as ./FILE.py:NAME"
+        )
+    if isinstance(recipe, SelfJudged):
+        _require_own_judge(config)
 
 
 def require_sampling(config: RunConfig, seen: Observed) -> None:
@@ -43,7 +53,7 @@ def require_sampling(config: RunConfig, seen: Observed) -> None:
     """
     methods = {*seen.trainings}
     if ONLINE & methods:
-        _refuse(_unfit_online(config))
+        _require_drawn_online(config)
     policy = config.policy
     elsewhere = is_endpoint(locate_model(policy.model)) or policy.engine.kind == "openai"
     if isinstance(config.recipe, Grouped) and elsewhere:
@@ -51,8 +61,14 @@ def require_sampling(config: RunConfig, seen: Observed) -> None:
             f"policy.model is served at {policy.model}, and {config.recipe.name} trains its "
             "weights: name their folder by --policy FOLDER"
         )
-    if methods - ONLINE - {"reward"}:
-        _require_separable(config)
+    folder = Path(locate_model(policy.model))
+    if methods - ONLINE - {"reward"} and config.training.thought == "none" and folder.is_dir():
+        try:
+            inside = begins_inside(folder, policy.engine)
+        except EngineError as error:
+            raise ConfigError(str(error)) from error
+        if inside:
+            raise ConfigError(f"training.thought=none: {INSIDE.format(folder)}")
 
 
 def require_verifiable(config: RunConfig, prompts: Iterable[Prompt]) -> None:
@@ -73,110 +89,75 @@ def require_verifiable(config: RunConfig, prompts: Iterable[Prompt]) -> None:
         )
 
 
-def _refuse(reasons: Iterator[str]) -> None:
-    for reason in reasons:
-        raise ConfigError(reason)
-
-
-def _refuse_without_rewards(config: RunConfig) -> Iterator[str]:
-    """Give why somebody who is to give rewards cannot; who is the critic is asked elsewhere."""
-    recipe, none = config.recipe, config.reward.model == NO_MODEL
-    if isinstance(recipe, Grouped):
-        rewards = recipe.rewards
-        if rewards.critic and config.critic.kind == "verifier":
-            yield (
-                f"recipe.rewards.critic is {rewards.critic:g}, and critic.kind is verifier, so the "
-                f"recipe {recipe.name} has no critic: set recipe.rewards.verifier in its place and "
-                "recipe.rewards.critic=0, or critic.kind=feedback"
-            )
-        if rewards.reward and none:
-            yield (
-                f"recipe.rewards.reward is {rewards.reward:g}, and reward.model is none; the "
-                f"recipe {recipe.name} trains no reward model: name one by --set "
-                "reward.model=FOLDER, or a function as ./FILE.py:NAME"
-            )
-    if isinstance(recipe, Completed) or not none:
-        return
-    if isinstance(recipe, Varied) and config.prompts.variance.margin is not None:
-        yield (
-            f"reward.model is none, and the recipe {recipe.name} trains no reward model ahead of "
-            "its filter: prompts.variance.margin needs one"
+def _require_givers(config: RunConfig, recipe: Grouped) -> None:
+    rewards = recipe.rewards
+    if rewards.critic and config.critic.kind == "verifier":
+        raise ConfigError(
+            f"recipe.rewards.critic is {rewards.critic:g}, and critic.kind is verifier, so the "
+            f"recipe {recipe.name} has no critic: set recipe.rewards.verifier in its place and "
+            "recipe.rewards.critic=0, or critic.kind=feedback"
         )
-    if isinstance(recipe, Rewarded | Ranked):
-        yield (
-            f"reward.model is none, and the recipe {recipe.name} goes by a reward and trains no "
-            "reward model: name one by --set reward.model=FOLDER, or a function as ./FILE.py:NAME"
+    if rewards.reward and config.reward.model == NO_MODEL:
+        raise ConfigError(
+            f"recipe.rewards.reward is {rewards.reward:g}, and reward.model is none; the "
+            f"recipe {recipe.name} trains no reward model: name one by --set "
+            "reward.model=FOLDER, or a function as ./FILE.py:NAME"
         )
 
 
-def _refuse_without_judge(config: RunConfig) -> Iterator[str]:
-    """Give why the policy could not be, or become, the judge of its own answers."""
+def _require_own_judge(config: RunConfig) -> None:
+    """Refuse a policy that could not be, or become, the judge of its own answers."""
     name, policy, critic = config.recipe.name, config.policy.model, config.critic.model
     if config.critic.kind == "verifier":
-        yield (
+        raise ConfigError(
             f"critic.kind is verifier, and {name} learns from what the policy says of its own "
-            "answers: leave critic.kind out; answers are verified all the same where they are "
-            "measured"
+            "answers: leave critic.kind out; the verifier measures answers in any case"
         )
     if _is_elsewhere(policy, config.policy.engine):
-        where = policy if policy != NO_MODEL else "an endpoint"
-        yield (
-            f"policy.model: {name} trains the policy and asks what came of it, and the weights at "
-            f"{where} cannot be trained here: name their folder with --policy"
+        raise ConfigError(
+            f"policy.model is {policy}, served by an endpoint, and {name} trains the policy's "
+            "weights: name their folder with --policy"
         )
     if config.policy.sampling.temperature == 0:
-        yield (
+        raise ConfigError(
             f"policy.sampling.temperature is 0, so the answers of {name} to a prompt would all be "
             "the same, and there would be nothing to pair: set it above 0"
         )
     if not judges_itself(config):
         return
     if NO_MODEL not in (critic, policy) and locate_model(critic) != locate_model(policy):
-        yield (
+        raise ConfigError(
             f"critic.model is {critic}, but with recipe.judge=follows the policy is the judge, "
             f"M_0 ({policy}) at first: set recipe.judge=frozen to learn from {critic}, name "
             f"--critic {policy} to have held-out answers rated by M_0, or leave it out"
         )
     if _is_elsewhere(critic, config.critic.engine):
-        yield (
+        raise ConfigError(
             "critic.engine: with recipe.judge=follows each iteration's weights judge, and an "
             "endpoint does not serve them: run the critic here, or set recipe.judge=frozen"
         )
 
 
-def _unfit_online(config: RunConfig) -> Iterator[str]:
-    """Give why answers cannot be learned from as a training samples them."""
+def _require_drawn_online(config: RunConfig) -> None:
+    """Refuse answers that cannot be learned from as a training samples them."""
     name, training = config.recipe.name, config.training
     if config.policy.sampling.temperature == 0:
-        yield (
+        raise ConfigError(
             f"policy.sampling.temperature is 0: {name} learns from answers that are drawn at "
             "random; set it above 0"
         )
     for setting, whole in WHOLE.items():
         value: object = getattr(config.policy.sampling, setting)
         if value != whole:
-            yield (
+            raise ConfigError(
                 f"policy.sampling.{setting} is {value}: {name} learns by the probabilities of all "
                 f"tokens, so its answers must be drawn from all of them; leave {setting} out"
             )
     if training.sharding != "none" and training.lora.r:
-        yield (
+        raise ConfigError(
             f"training.sharding is {training.sharding}: {name} trains adapters over one body, "
             "which each process holds whole; leave it out, or set training.lora.r to 0"
         )
-
-
-def _require_separable(config: RunConfig) -> None:
-    """Refuse to train answers alone if the policy's turns begin inside a thought."""
-    folder, engine = Path(locate_model(config.policy.model)), config.policy.engine
-    if config.training.thought != "none" or not folder.is_dir():
-        return
-    try:
-        inside = begins_inside(folder, engine)
-    except EngineError as error:
-        raise ConfigError(str(error)) from error
-    if inside:
-        raise ConfigError(f"training.thought=none: {INSIDE.format(folder)}")
 
 
 def _is_elsewhere(model: str, engine: EngineConfig) -> bool:

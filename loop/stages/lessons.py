@@ -55,18 +55,15 @@ def demonstrate_critiques(
     def make(unit: Unit) -> RowsByType:
         drafts, said = it.chunk(candidates, unit.chunk), it.chunk(critiques, unit.chunk)
         made = critique_lessons(it.run.critic, it.run.prompts, drafts, said, it.number)
-        tables = made.tables(rows_frame(Candidate, drafts))
-        if not by_reference:
-            return tables
-        shown = {critique.candidate_id for critique in said if critique.reference_used}
+        apart = {c.candidate_id for c in said if by_reference and c.reference_used}
         rows = [
-            replace(row, rule=CRITIQUED_WITH_REFERENCE) if row.candidate_id in shown else row
+            replace(row, rule=CRITIQUED_WITH_REFERENCE) if row.candidate_id in apart else row
             for row in made.rows
         ]
-        return {**tables, Demonstration: rows}
+        return {**made.tables(rows_frame(Candidate, drafts)), Demonstration: rows}
 
-    apart: Mapping[str, Json] = {"by_reference": True} if by_reference else {}
-    params: Json = {"critic": it.run.critic.digest, **apart}
+    by: Mapping[str, Json] = {"by_reference": True} if by_reference else {}
+    params: Json = {"critic": it.run.critic.digest, **by}
     work = it.work(DEMONSTRATE_CRITIQUES, params, candidates, critiques)
     return it.rows(Demonstration, DEMONSTRATE_CRITIQUES.name, work, make)
 

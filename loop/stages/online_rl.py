@@ -38,13 +38,14 @@ from ..run.outcomes import NothingToTrainOn
 from ..run.reporter import UnitStats
 from ..run.run import Verb, Work
 from ..run.stage import Stage
-from .online_steps import Steps, prompts_file, step_cost
+from .online_steps import Steps, step_cost
 from .publish import (
     Publishing,
     metrics_json,
     report_training,
     training_fit,
     training_processes,
+    turn_form,
 )
 from .reference_reward import References, references
 from .reward import Scoring, reward
@@ -52,8 +53,8 @@ from .sample import sample
 from .step_alarms import StepWatch, keep_alarms, numbers_of
 from .step_judges import StepJudges
 from .supervised_set import Supervision, supervision
-from .thoughts import turn_form
 from .train import TRAIN
+from .training_files import prompts_file
 
 VERBS: Mapping[Method, Verb] = {
     "ppo": Verb("ppo", semantics=2),

@@ -11,23 +11,18 @@ import pyarrow as pa
 from ...configs.group_methods import OnlineSettings
 from ...policies.trainers.step_files import (
     LEFT_OUT,
-    REFERENCE_ENDED,
-    REFERENCE_REWARD,
     REFUSED,
     Judged,
-    ReferenceReward,
     read_answers,
     read_refused_prompts,
     read_step,
     write_judged,
 )
 from ...policies.trainers.work_folder import TrainerProgress
-from ...stores.durable import make_folder
 from ...stores.frames import as_frame
 from ...stores.journal_reader import Cost, Unit
-from ...stores.records import Candidate, Critique, FilterCount, Prompt, Reward, Statistic
-from ...stores.schemas import Row, RowsByType, from_table, to_table
-from ...stores.sealing import write_rows
+from ...stores.records import Candidate, Critique, FilterCount, Reward, Statistic
+from ...stores.schemas import Row, RowsByType, from_table
 from ..run.budget import cost_of
 from ..run.reporter import UnitStats
 from ..run.run import Run
@@ -120,9 +115,9 @@ class Steps:
 
     def _note_left_out(self, numbers: Mapping[str, float]) -> None:
         """Report once, in the terminal and in the status, how many prompts are not trained on."""
+        planned, remarks = self.stage.planned, list[str]()
         if self._has_told:
             return
-        planned, remarks = self.stage.planned, list[str]()
         if LEFT_OUT in numbers:
             remarks.append(
                 f"{numbers[LEFT_OUT]:.0f} prompts leave no room for an answer and are left out of "
@@ -130,11 +125,10 @@ class Steps:
                 "policy.sampling.max_tokens"
             )
         if REFUSED in numbers:
-            first = next(iter(read_refused_prompts(self.work).items()), None)
-            example = f": {first[0]}: {first[1]}" if first else ""
+            reasons = [f": {name}: {why}" for name, why in read_refused_prompts(self.work).items()]
             remarks.append(
                 f"{numbers[REFUSED]:.0f} prompts are refused by the policy's chat template and are "
-                f"left out of the training{example}"
+                f"left out of the training{''.join(reasons[:1])}"
             )
         if remarks:
             self._has_told = True
@@ -201,12 +195,9 @@ def step_cost(run: Run, settings: OnlineSettings) -> Cost:
     """Return the maximum cost of a step: its rollouts, each at the maximum length."""
     answers = settings.rollouts * run.config.policy.sampling.max_tokens
     tokens = max(settings.rollouts * settings.max_length, answers)
-    return Cost(tokens=tokens, money=_money(run, tokens - answers, answers))
-
-
-def _money(run: Run, prompt_tokens: int, tokens: int) -> float:
     policy = run.models.initial
-    return run.prices.money(policy, prompt_tokens=prompt_tokens, tokens=tokens)
+    money = run.prices.money(policy, prompt_tokens=tokens - answers, tokens=answers)
+    return Cost(tokens=tokens, money=money)
 
 
 def rollout_cost(run: Run, tables: Tables) -> UnitStats:
@@ -218,25 +209,8 @@ def rollout_cost(run: Run, tables: Tables) -> UnitStats:
         rows=candidates.height,
         tokens=tokens,
         prompt_tokens=prompt_tokens,
-        money=_money(run, prompt_tokens, tokens),
+        money=run.prices.money(run.models.initial, prompt_tokens=prompt_tokens, tokens=tokens),
         calls=candidates.height,
         unscored=rewards["score"].null_count(),
         failed=int((candidates["finish_reason"] == "failed").sum()),
     )
-
-
-def prompts_file(
-    folder: Path,
-    prompts: Sequence[Prompt],
-    references: Mapping[str, ReferenceReward] | None = None,
-) -> Path:
-    """Leave the prompts in a Parquet file in a folder, and return it; equal prompts, equal file.
-
-    With `references`, one for each prompt's id, it has the columns of these, too.
-    """
-    table: pa.Table = to_table(Prompt, prompts)
-    if references is not None:
-        found = [references[prompt.prompt_id] for prompt in prompts]
-        table = table.append_column(REFERENCE_REWARD, pa.array([r.score for r in found]))
-        table = table.append_column(REFERENCE_ENDED, pa.array([r.ended for r in found]))
-    return write_rows(make_folder(folder), table)

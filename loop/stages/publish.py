@@ -1,15 +1,17 @@
 """Training in a work folder, and publishing the trained model under the hash of its files.
 
-All trainings use this module: policies trained on rows or on their rollouts, and reward models.
+All trainings use this module: policies trained on rows or on their rollouts, and reward models. A
+policy's turns are trained as they are sampled, with their thoughts if that is configured.
 """
 
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 from ...policies.engines.canary import CANARY
 from ...policies.trainers.faults import continuation, place
-from ...policies.trainers.job import Method, Settings, TrainingError, TrainJob
+from ...policies.trainers.job import Method, Settings, TrainingError, TrainJob, TurnForm
 from ...policies.trainers.launch import (
     left_idle,
     processes_of,
@@ -24,10 +26,11 @@ from ...policies.trainers.work_folder import TrainerProgress
 from ...stores.canaries import CANARIES, remember_canary
 from ...stores.durable import make_folder, publish_folder, write_file
 from ...stores.failpoints import reach
-from ...stores.keys import canonical_json
+from ...stores.keys import Json, canonical_json
 from ...stores.lake import CHECKPOINTS
 from ...stores.records import Statistic
 from ...stores.sealed import file_sha256
+from ..run.models import Served
 from ..run.run import Run
 from ..run.stop import Stopped
 from ..run.training_copies import copy_checkpoints
@@ -225,3 +228,19 @@ def step_statistics(iteration: int, method: str, result: TrainResult) -> list[St
             {name: value for name, value in numbers.items() if name != "step"},
         )
     ]
+
+
+def turn_form(run: Run, policy: Served, thoughts: Path | None = None) -> TurnForm:
+    """Return how the turns of a policy are rendered to train it."""
+    return TurnForm(
+        values=policy.engine.chat_template_kwargs,
+        tags=policy.engine.think_tags,
+        thought=run.config.training.thought,
+        thoughts=thoughts,
+    )
+
+
+def thought_params(run: Run) -> dict[str, Json]:
+    """Return the setting of thoughts if it can change a checkpoint."""
+    thought = run.config.training.thought
+    return {} if thought == "none" else {"thought": thought}

@@ -50,9 +50,8 @@ from ..run.reporter import UnitStats
 from ..run.run import Verb
 from ..run.stage import Stage
 from .online_rl import OnlineTraining
-from .publish import Publishing, step_statistics, training_fit
+from .publish import Publishing, step_statistics, training_fit, turn_form
 from .step_judges import StepJudges
-from .thoughts import turn_form
 
 STEP = Verb("smoke_step")
 ROWS = 2

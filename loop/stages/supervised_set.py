@@ -48,7 +48,7 @@ from ..data.training_rows import (
 from ..run.handles import Prompts, Rows, content_key
 from ..run.iteration import Iteration
 from ..run.run import Run, Verb, Work
-from .thoughts import rows_file
+from .training_files import rows_file
 
 DEMONSTRATIONS, NEXT_TOKEN = Verb("demonstrations"), Verb("next_token")
 PEOPLE = "people"

@@ -48,11 +48,13 @@ from .publish import (
     metrics_json,
     report_training,
     step_statistics,
+    thought_params,
     training_fit,
     training_processes,
+    turn_form,
 )
 from .supervised_set import supervision
-from .thoughts import thought_params, thoughts_file, turn_form
+from .training_files import thoughts_file
 
 TRAIN, KEEP_POLICY = Verb("train", semantics=2), Verb("unchanged")
 TRAIN_REWARD = Verb("train_reward", semantics=3)

@@ -8,7 +8,7 @@ import pytest
 from trainings import make_online_world, quark_job
 
 from lpfloop.configs.methods import PPOTraining
-from lpfloop.loop.stages.online_steps import prompts_file
+from lpfloop.loop.stages.training_files import prompts_file
 from lpfloop.policies.trainers.job import TrainingError, TrainJob
 from lpfloop.policies.trainers.step_files import read_step
 from lpfloop.policies.trainers.train_model import train

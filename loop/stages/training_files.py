@@ -1,22 +1,21 @@
 # pyright: basic
-"""How a policy's turns are trained: as they are sampled, with their thoughts if configured."""
+"""Files in a trainer's work folder: rows to train on, the thoughts of answers, prompts."""
 
 from collections.abc import Mapping, Sequence
 from contextlib import closing
 from pathlib import Path
 
 import polars as pl
+import pyarrow as pa
 
-from ...policies.trainers.job import TurnForm
+from ...policies.trainers.step_files import REFERENCE_ENDED, REFERENCE_REWARD, ReferenceReward
 from ...stores.durable import make_folder
 from ...stores.frames import as_arrow, as_frame
-from ...stores.keys import Json
 from ...stores.lake import RunReader
-from ...stores.records import Demonstration, Pair, UnpairedAnswer
+from ...stores.records import Demonstration, Pair, Prompt, UnpairedAnswer
 from ...stores.schemas import to_table
 from ...stores.sealing import write_rows
 from ..data.pairs import TrainedRow
-from ..run.models import Served
 from ..run.run import Run
 
 IDS: Mapping[TrainedRow, tuple[str, ...]] = {
@@ -24,22 +23,7 @@ IDS: Mapping[TrainedRow, tuple[str, ...]] = {
     Demonstration: ("candidate_id",),
     UnpairedAnswer: ("candidate_id",),
 }
-
-
-def turn_form(run: Run, policy: Served, thoughts: Path | None = None) -> TurnForm:
-    """Return how the turns of a policy are rendered to train it."""
-    return TurnForm(
-        values=policy.engine.chat_template_kwargs,
-        tags=policy.engine.think_tags,
-        thought=run.config.training.thought,
-        thoughts=thoughts,
-    )
-
-
-def thought_params(run: Run) -> dict[str, Json]:
-    """Return the setting of thoughts if it can change a checkpoint."""
-    thought = run.config.training.thought
-    return {} if thought == "none" else {"thought": thought}
+"""The columns with the answers in rows."""
 
 
 def thoughts_file(run: Run, row_type: TrainedRow, keys: Sequence[str], folder: Path) -> Path | None:
@@ -66,3 +50,20 @@ def thoughts_file(run: Run, row_type: TrainedRow, keys: Sequence[str], folder: P
 def rows_file(folder: Path, row_type: TrainedRow, rows: pl.DataFrame) -> Path:
     """Leave rows to train on in a file of a folder, and return it."""
     return write_rows(make_folder(folder), to_table(row_type, as_arrow(rows)))
+
+
+def prompts_file(
+    folder: Path,
+    prompts: Sequence[Prompt],
+    references: Mapping[str, ReferenceReward] | None = None,
+) -> Path:
+    """Leave the prompts in a Parquet file in a folder, and return it; equal prompts, equal file.
+
+    With `references`, one for each prompt's id, it has the columns of these, too.
+    """
+    table: pa.Table = to_table(Prompt, prompts)
+    if references is not None:
+        found = [references[prompt.prompt_id] for prompt in prompts]
+        table = table.append_column(REFERENCE_REWARD, pa.array([r.score for r in found]))
+        table = table.append_column(REFERENCE_ENDED, pa.array([r.ended for r in found]))
+    return write_rows(make_folder(folder), table)

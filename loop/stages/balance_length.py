@@ -12,10 +12,9 @@ not available, and lengths are estimated as one token per three bytes of UTF-8 (
 character, or three Latin letters).
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
-from functools import cached_property
-from itertools import zip_longest
+from functools import cache, cached_property
 
 import polars as pl
 
@@ -93,37 +92,21 @@ def _others(it: Iteration) -> list[str]:
     return [] if completers is None else [model.name for model in completers.others]
 
 
-def fates(lengths: pl.DataFrame, width: int, seed: int) -> dict[str, BalanceDecision]:
-    """Decide about all pairs at once, by id.
-
-    Args:
-        lengths: one row a pair: `pair_id`, and `longer`, |y_w| - |y_l|.
-        width: how many differences in length a bucket spans.
-        seed: seeds the draw of the surplus, together with the pairs' ids.
-    """
+def fates(longer: Mapping[str, int], width: int, seed: int) -> dict[str, BalanceDecision]:
+    """Decide about all pairs at once, by id; `longer` is each pair's |y_w| - |y_l|."""
     sides = dict[LengthBucket, dict[str, list[str]]]()
-    for pair_id, longer in lengths.select("pair_id", "longer").iter_rows():
-        side = LONGER_WINS if longer > 0 else LONGER_LOSES if longer < 0 else EQUAL
-        sides.setdefault(bucket_of(longer, width), {}).setdefault(side, []).append(pair_id)
-    return {
-        pair_id: BalanceDecision(bucket=bucket, side=side, kept=kept)
-        for bucket, own in sides.items()
-        for side, pair_id, kept in _draw_kept(own, seed)
-    }
-
-
-def _draw_kept(own: Mapping[str, Sequence[str]], seed: int) -> Iterator[tuple[str, str, bool]]:
-    """Give each pair of a bucket with its side and whether it is kept."""
-    wins, loses = (
-        sorted(own.get(side, ()), key=lambda name: (derive_seed(seed, "balance", name), name))
-        for side in (LONGER_WINS, LONGER_LOSES)
-    )
-    for one, other in zip_longest(wins, loses):
-        kept = one is not None and other is not None
-        for side, pair_id in ((LONGER_WINS, one), (LONGER_LOSES, other)):
-            if pair_id is not None:
-                yield side, pair_id, kept
-    yield from ((EQUAL, pair_id, True) for pair_id in own.get(EQUAL, ()))
+    for pair_id, more in longer.items():
+        side = LONGER_WINS if more > 0 else LONGER_LOSES if more < 0 else EQUAL
+        sides.setdefault(bucket_of(more, width), {}).setdefault(side, []).append(pair_id)
+    found = dict[str, BalanceDecision]()
+    for bucket, own in sides.items():
+        kept = min(len(own.get(side, ())) for side in (LONGER_WINS, LONGER_LOSES))
+        for side, ids in own.items():
+            drawn = sorted(ids, key=lambda name: (derive_seed(seed, "balance", name), name))
+            for place, pair_id in enumerate(drawn):
+                keeps = side == EQUAL or place < kept
+                found[pair_id] = BalanceDecision(bucket=bucket, side=side, kept=keeps)
+    return found
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -142,13 +125,13 @@ class _Balancing:
     def chunk(self, chunk: int) -> tuple[pl.DataFrame, list[FilterCount]]:
         """Return the kept pairs of a chunk, under their new ids, and filter counts by bucket."""
         rows = self._table(self.pairs, chunk)
-        fates = [self._fates[pair_id] for pair_id in rows["pair_id"]]
-        kept = pl.Series([fate.kept for fate in fates], dtype=pl.Boolean)
+        fates = {pair_id: self._fates[pair_id] for pair_id in rows["pair_id"]}
         buckets = dict[LengthBucket, dict[str, list[str]]]()
-        for pair_id, fate in zip(rows["pair_id"], fates, strict=True):
+        for pair_id, fate in fates.items():
             outcome = KEPT if fate.kept else fate.side
             buckets.setdefault(fate.bucket, {}).setdefault(outcome, []).append(pair_id)
-        return balanced_rows(rows.filter(kept)), [
+        kept = [pair_id for pair_id, fate in fates.items() if fate.kept]
+        return balanced_rows(rows.filter(pl.col("pair_id").is_in(kept))), [
             counted
             for bucket, outcomes in sorted(buckets.items())
             for counted in filter_counts(self.it.number, f"{FILTER}/{bucket}", "pairs", outcomes)
@@ -156,20 +139,13 @@ class _Balancing:
 
     @cached_property
     def _fates(self) -> Mapping[str, BalanceDecision]:
-        width, seed = self.it.run.config.pairs.bucket_width, self.it.run.config.seed
-        longer = [each for n in range(self.pairs.chunks) for each in self._lengths(n)]
-        schema = {"pair_id": pl.String, "longer": pl.Int64}
-        return fates(pl.DataFrame(longer, schema=schema, orient="row"), width, seed)
+        config, chunks = self.it.run.config, range(self.pairs.chunks)
+        longer = dict(each for chunk in chunks for each in self._lengths(chunk))
+        return fates(longer, config.pairs.bucket_width, config.seed)
 
     def _lengths(self, chunk: int) -> Iterator[tuple[str, int]]:
         """Yield each pair with |y_w| - |y_l|: by the counts of both answers, else of both texts."""
-        known, counted = self._counts(chunk), dict[str, int]()
-
-        def tokens(text: str) -> int:
-            if text not in counted:
-                counted[text] = self.count(text)
-            return counted[text]
-
+        known, tokens = self._counts(chunk), cache(self.count)
         texts = (_text(side) for side in ("chosen", "rejected"))
         pairs = self._table(self.pairs, chunk).select("pair_id", "chosen_id", "rejected_id", *texts)
         for pair_id, chosen_id, rejected_id, chosen, rejected in pairs.iter_rows():

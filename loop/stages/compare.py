@@ -230,7 +230,7 @@ class Annotating(JudgedStage[Showings, PairChoice, Preference]):
         kinds = dict[tuple[bool, bool], list[Showing]]()
         seen = set[int]()
         for (showing,) in (one.subject for one in alone if not one.settled):
-            kind = (showing.place in seen, bool(self._split_instruction(showing)[1]))
+            kind = (showing.place in seen, bool(self._instruction(showing.match)[1]))
             seen.add(showing.place)
             kinds.setdefault(kind, []).append(showing)
         return found + [
@@ -250,21 +250,18 @@ class Annotating(JudgedStage[Showings, PairChoice, Preference]):
         by_match = dict[int, list[AnyRequest]]()
         for one in asked:
             by_match.setdefault(one.subject[0].place, []).append(one)
-        found = [by_match[place] for place in sorted(by_match)]
         return [
             row
-            for alike in found
+            for _, alike in sorted(by_match.items())
             for row in replies.find_rows(self._ids(alike[0].subject))
             or (self._rows(alike[0]) if len(alike) == 1 else [_both(*alike)])
         ]
 
     def _rows(self, asked: AnyRequest) -> list[Preference]:
         (showing,), (reading,) = asked.subject, asked.readings
-        return [
-            showing.row
-            if showing.order is None
-            else _preference_of(showing, reading, showing.order, asked)
-        ]
+        if showing.order is None:
+            return [showing.row]
+        return [_preference_of(showing, reading, showing.order, asked)]
 
     def _ids(self, subject: Showings) -> list[str]:
         return [showing.row.preference_id for showing in subject]
@@ -293,20 +290,19 @@ class Annotating(JudgedStage[Showings, PairChoice, Preference]):
         )
 
     def _comparison(self, showing: Showing) -> Comparison:
-        first, second = showing.match.first, showing.match.second
-        instruction, given = self._split_instruction(showing)
+        instruction, given = self._instruction(showing.match)
         return Comparison(
             prompt=instruction,
-            first=first.text,
-            second=second.text,
+            first=showing.match.first.text,
+            second=showing.match.second.text,
             key=showing.row.preference_id,
             order=showing.order or "as_given",
             input=given,
         )
 
-    def _split_instruction(self, showing: Showing) -> tuple[str, str | None]:
+    def _instruction(self, match: Match) -> tuple[str, str | None]:
         """Return the instruction, and separately its input if the prompts keep inputs apart."""
-        asked = self.run.prompts[showing.match.first.prompt_id].instruction
+        asked = self.run.prompts[match.first.prompt_id].instruction
         return parted_input(asked) if self._shows_inputs else (asked, None)
 
     @property

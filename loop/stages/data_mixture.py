@@ -59,9 +59,21 @@ def weigh(
         rows, name = as_frame(store.table(row_type, key)), ID[TABLES[row_type]]
         rules = rows["rule"].to_list()
         counts = copies(rules, weights, others, derive_seed(it.run.config.seed, unit.key))
-        fates = fates_of(rules, rows[name].to_list(), counts)
+        places, ids, fates = list[int](), list[str](), dict[str, list[str]]()
+        for place, (rule, old, count) in enumerate(
+            zip(rules, rows[name].to_list(), counts, strict=True)
+        ):
+            places += [place] * count
+            prefix = old.partition("-")[0]
+            ids += [row_id(prefix, [WEIGHED, old, copy]) for copy in range(count)]
+            times = f", {count} times" if count > 1 else ""
+            fate = f"{KEPT}: {made_by(rule)}{times}" if count else f"{LEFT_OUT}: {made_by(rule)}"
+            fates.setdefault(fate, []).append(old)
+        made = rows[places].with_columns(
+            pl.Series(name, ids, dtype=pl.String), rule=pl.col("rule") + pl.lit(WEIGHED)
+        )
         return {
-            row_type: as_arrow(repeat_rows(rows, name, counts)),
+            row_type: as_arrow(made),
             FilterCount: filter_counts(it.number, WEIGH.name, "rows", fates),
         }
 
@@ -87,31 +99,6 @@ def copies(
         for place in places:
             counts[place] = each + (place in chosen)
     return counts
-
-
-def repeat_rows(rows: pl.DataFrame, name: str, counts: Sequence[int]) -> pl.DataFrame:
-    """Return each row repeated by its count, under the mix's rule and its ids, in `name`."""
-    taken = [(place, copy) for place, count in enumerate(counts) for copy in range(count)]
-    mix = rows[[place for place, _ in taken]]
-    ids = [
-        row_id(old.partition("-")[0], [WEIGHED, old, copy])
-        for old, (_, copy) in zip(mix[name].to_list(), taken, strict=True)
-    ]
-    return mix.with_columns(
-        pl.Series(name, ids, dtype=pl.String), rule=pl.col("rule") + pl.lit(WEIGHED)
-    )
-
-
-def fates_of(
-    rules: Sequence[str], names: Sequence[str], counts: Sequence[int]
-) -> dict[str, list[str]]:
-    """Return the ids of rows by outcome and kind: kept, with the number of copies, or left out."""
-    fates = dict[str, list[str]]()
-    for rule, name, count in zip(rules, names, counts, strict=True):
-        times = f", {count} times" if count > 1 else ""
-        fate = f"{KEPT}: {made_by(rule)}{times}" if count else f"{LEFT_OUT}: {made_by(rule)}"
-        fates.setdefault(fate, []).append(name)
-    return fates
 
 
 def mix_statistics(run: Run, iteration: int, method: str, rows: Trainable) -> list[Statistic]:

@@ -5,7 +5,7 @@ shown, and when a coin replaces the annotator. Answers that differ only in white
 """
 
 import random
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import combinations
 from typing import NamedTuple
@@ -70,8 +70,7 @@ def drawn_pairs(
     space), its first two candidates are the pair; a prompt with fewer than two gets no pair.
     """
     pairs = list[tuple[Candidate, Candidate]]()
-    for usable in _usable(candidates, cut=cut):
-        texts = _comparable(usable)
+    for usable, texts in _comparable(candidates, cut=cut):
         seeded = random.Random(derive_seed(seed, "match", [c.candidate_id for c in usable]))
         if len(texts) > 1:
             first, second = sorted(seeded.sample(range(len(texts)), 2))
@@ -87,25 +86,26 @@ def all_pairs(
     Pairs keep the order of `candidates`. If all texts of a prompt are equal (ignoring white space),
     its first two candidates are the only pair, as in `drawn_pairs`.
     """
-    groups = _usable(candidates, cut=cut)
-    return [pair for usable in groups for pair in combinations(_comparable(usable), 2)]
+    found = _comparable(candidates, cut=cut)
+    return [pair for _, texts in found for pair in combinations(texts, 2)]
 
 
-def _usable(candidates: Sequence[Candidate], *, cut: bool) -> list[list[Candidate]]:
-    """Return the usable candidates, prompt by prompt; with `cut` also truncated ones."""
+def _comparable(
+    candidates: Sequence[Candidate], *, cut: bool
+) -> Iterator[tuple[list[Candidate], list[Candidate]]]:
+    """Yield each prompt's usable candidates, and the first one of each text.
+
+    If there is one text only, its first two candidates represent it.
+    """
     by_prompt: dict[str, list[Candidate]] = {}
     for candidate in candidates:
         if candidate.usable or (cut and candidate.cut):
             by_prompt.setdefault(candidate.prompt_id, []).append(candidate)
-    return list(by_prompt.values())
-
-
-def _comparable(usable: Sequence[Candidate]) -> Sequence[Candidate]:
-    """Return the first candidate of each text; if there is one text only, its first two."""
-    texts = dict[str, Candidate]()
-    for candidate in usable:
-        texts.setdefault(_normal(candidate), candidate)
-    return list(texts.values()) if len(texts) > 1 else usable[:2]
+    for usable in by_prompt.values():
+        texts = dict[str, Candidate]()
+        for candidate in usable:
+            texts.setdefault(_normal(candidate), candidate)
+        yield usable, list(texts.values()) if len(texts) > 1 else usable[:2]
 
 
 def _normal(candidate: Candidate) -> str:

@@ -184,7 +184,9 @@ class Taking:
             return measured, prompt.prompt_id
         if reason := unfit(row.text for row in rows if isinstance(row, Candidate)):
             return reason, prompt.prompt_id
-        if pair is None or _is_tied(pair):
+        chosen, rejected = (pair.chosen_reward, pair.rejected_reward) if pair else (None, None)
+        is_tied = chosen is not None and rejected is not None and chosen <= rejected
+        if pair is None or is_tied:
             return "undecided", prompt.prompt_id
         told = [row for row in rows if self.votes and isinstance(row, Preference)] or [pair]
         if all((type(row), identity_of(row)) in self._seen for row in told):
@@ -260,12 +262,6 @@ def _pair_in(rows: Sequence[StoredRow]) -> Pair | None:
 def decides(rows: Sequence[StoredRow]) -> bool:
     """Whether a comparison has a pair that can be trained on."""
     return _pair_in(rows) is not None and unfit_pair(rows) is None
-
-
-def _is_tied(pair: Pair) -> bool:
-    """Whether the scores of a pair are equal, or higher for the rejected answer."""
-    chosen, rejected = pair.chosen_reward, pair.rejected_reward
-    return chosen is not None and rejected is not None and chosen <= rejected
 
 
 def majority_pairs(made: Sequence[StoredRow], make: Maker) -> Iterator[Pair]:

@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 
 from ...configs.own_function import names_function
 from ...policies.engines.engine import ScoreRequest
@@ -78,19 +77,28 @@ class Scoring:
         """The places that it needs; without a reward model, only the main thread."""
         if self.reward_id is None:
             return MAIN_THREAD
-        return self.run.places.of_reward(self._folder)
-
-    @property
-    def _folder(self) -> Path | None:
-        """The folder of a reward model that this run trained."""
-        return self.run.store.folder / self.model.path if self.model else None
+        trained = self.run.store.folder / self.model.path if self.model else None
+        return self.run.places.of_reward(trained)
 
     def run_units(self, stage: Stage, work: Callable[[Unit], Sequence[Candidate]]) -> None:
         """Score the pending units of the stage; `work` gives a unit's candidates when it begins."""
         if self.reward_id is None:
-            self._leave_unrewarded(stage, work)
+            for unit in stage.units():
+                rows = [self._row(candidate, None) for candidate in work(unit)]
+                stage.commit(unit, {Reward: rows}, UnitStats(rows=len(rows)))
             return
         folder = self.run.reward_folder(self.model) if self.model else None
+
+        def asked(candidate: Candidate) -> Scored:
+            prompt = self.run.prompts[candidate.prompt_id]
+            answer = Message(role="assistant", content=candidate.text)
+            request = ScoreRequest(
+                request_id=candidate.candidate_id,
+                messages=(*prompt.messages, answer),
+                prompt=prompt,
+                ended=candidate.finish_reason == "stop",
+            )
+            return SingleRequest(subject=candidate, sent=request)
 
         def commit(unit: Unit, scored: Sequence[Scored], cost: UnitStats) -> None:
             rows = [self._row(s.subject, s.answer) for s in scored]
@@ -100,25 +108,9 @@ class Scoring:
         RequestDispatcher(
             run=self.run,
             line=ScorerClient(scorer=self.run.models.scorer(folder)),
-            work=lambda unit: [self._is_scored(candidate) for candidate in work(unit)],
+            work=lambda unit: list(map(asked, work(unit))),
             commit=commit,
         ).run_units(stage)
-
-    def _leave_unrewarded(self, stage: Stage, work: Callable[[Unit], Sequence[Candidate]]) -> None:
-        for unit in stage.units():
-            rows = [self._row(candidate, None) for candidate in work(unit)]
-            stage.commit(unit, {Reward: rows}, UnitStats(rows=len(rows)))
-
-    def _is_scored(self, candidate: Candidate) -> Scored:
-        prompt = self.run.prompts[candidate.prompt_id]
-        messages = (*prompt.messages, Message(role="assistant", content=candidate.text))
-        request = ScoreRequest(
-            request_id=candidate.candidate_id,
-            messages=messages,
-            prompt=prompt,
-            ended=candidate.finish_reason == "stop",
-        )
-        return SingleRequest(subject=candidate, sent=request)
 
     def _row(self, candidate: Candidate, score: float | None) -> Reward:
         own = self.model is None and names_function(self.run.config.reward.model)

@@ -9,7 +9,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import zip_longest
 
 from ...configs.recipes import JudgeWeights
-from ...stores.journal_reader import Reader
 from ...stores.keys import Json
 from ...stores.records import (
     SCORED,
@@ -21,7 +20,6 @@ from ...stores.records import (
     Preference,
     Prompt,
     PromptReview,
-    Reward,
 )
 from ...stores.side_evals import SMOKE, smoke_name, smoke_test_of
 from ..data.judged_candidates import VERIFIER
@@ -72,27 +70,26 @@ def smoke_test(it: Iteration, train: Sequence[Prompt], *, judge: JudgeWeights) -
     """
     store, wanted = it.run.store, it.run.config.smoke
     told = [event for event in store.journal.events(SMOKE) if isinstance(event, Mapping)]
-    over = any(event.get("passed") for event in told) or has_begun(store.journal)
-    if over or not wanted.prompts or not train:
+    made = (state.stage for state in store.journal.stages() if state.done)
+    has_begun = any(stage not in BEFORE and not smoke_test_of(stage) for stage in made)
+    passed = any(event.get("passed") for event in told)
+    if has_begun or passed or not wanted.prompts or not train:
         return False
     name = smoke_name(len(told))
+
+    def record(*, passed: bool) -> None:
+        event: Json = {"name": name, "passed": passed}
+        store.when_there_is_room(lambda: store.journal.record(SMOKE, event))
+
     try:
         notes = list(_try_all(it, judge, diverse(train, wanted.prompts), name))
         it.run.flow.settle()
     except UnreadRepliesError:
-        failed: Json = {"name": name, "passed": False}
-        store.when_there_is_room(lambda: store.journal.record(SMOKE, failed))
+        record(passed=False)
         raise
-    passed: Json = {"name": name, "passed": True}
-    store.when_there_is_room(lambda: store.journal.record(SMOKE, passed))
+    record(passed=True)
     it.run.reporter.note(f"smoke test passed: {'; '.join(notes)}")
     return True
-
-
-def has_begun(journal: Reader) -> bool:
-    """Whether the loop made something already that a test should have preceded."""
-    states = (state for state in journal.stages() if state.done)
-    return any(s.stage not in BEFORE and not smoke_test_of(s.stage) for s in states)
 
 
 def diverse(prompts: Sequence[Prompt], count: int) -> list[Prompt]:
@@ -116,12 +113,23 @@ def _try_all(
     require_whole(it, candidates, f"sample:{name}")
     yield f"{len(prompts)} prompts, {summary_of(candidates)}"
     for stage, rows in _judge_all(it, judge, answers, prompts, name):
-        count = count_of(rows)
+        count = ReplyCount()
+        for row in rows:
+            asked_model = isinstance(row, Preference) or row.attempts > 0
+            if asked_model and not (isinstance(row, Critique) and row.critic == VERIFIER):
+                count.add(row.status, row.text)
         count.require_read(it.run.config, it.run.store.folder, stage)
         if count.asked:
             yield f"{stage.partition(':')[0]}: {count.asked - count.unread} of {count.asked} read"
     if it.run.models.reward_id is not None:
-        _require_rewarded(it, it.chunk(reward(it, answers), 0), f"reward:{name}")
+        rewards = it.chunk(reward(it, answers), 0)
+        missing = [row.status for row in rewards if row.status != SCORED]
+        if len(missing) > it.run.config.smoke.max_parse_failures * len(rewards):
+            raise UnreadRepliesError(
+                f"reward:{name}: {len(missing)} of {len(rewards)} answers lack a reward "
+                f"({missing[0]}; reward.max_length={it.run.config.reward.max_length})",
+                it.run.store.folder,
+            )
         yield "rewarded"
     if it.run.config.smoke.train and try_trainings(it, answers, trainings, name):
         yield f"one step of {', '.join(trainings)}"
@@ -156,16 +164,6 @@ def _judge_all(
         yield label, review_prompts(run, prompts, reviewer, label=label, purpose=name)[1]
 
 
-def count_of(rows: Sequence[Judgement]) -> ReplyCount:
-    """Count the judgements by models, leaving out the verifier's."""
-    count = ReplyCount()
-    for row in rows:
-        asked = isinstance(row, Preference) or row.attempts > 0
-        if asked and not (isinstance(row, Critique) and row.critic == VERIFIER):
-            count.add(row.status, row.text)
-    return count
-
-
 def summary_of(candidates: Sequence[Candidate]) -> str:
     """Return a summary of the answers: their mean length and anything odd about them."""
     mean = sum(c.completion_tokens for c in candidates) / len(candidates)
@@ -195,14 +193,3 @@ def require_whole(it: Iteration, candidates: Sequence[Candidate], stage: str) ->
         f"{shorten_reply(usual, count.examples[usual])}",
         it.run.store.folder,
     )
-
-
-def _require_rewarded(it: Iteration, rows: Sequence[Reward], stage: str) -> None:
-    """Raise an error if most answers lack a reward."""
-    missing = [row.status for row in rows if row.status != SCORED]
-    if len(missing) > it.run.config.smoke.max_parse_failures * len(rows):
-        raise UnreadRepliesError(
-            f"{stage}: {len(missing)} of {len(rows)} answers lack a reward "
-            f"({missing[0]}; reward.max_length={it.run.config.reward.max_length})",
-            it.run.store.folder,
-        )

@@ -106,17 +106,16 @@ def findings(history: Sequence[Numbers]) -> Iterator[StepFinding]:
             yield StepFinding(KL, before, kl, MOST_KL, told)
     before, cut = first.get(CUT, 0.0), last.get(CUT, 0.0)
     if cut > MOST_CUT and before <= MOST_CUT / 2:
-        told = (
-            f"{100 * cut:.0f} % of the answers are cut off, {100 * before:.0f} % in the first steps"
-        )
+        told = f"{cut:.0%} of the answers are cut off, {before:.0%} in the first steps"
         yield StepFinding(CUT, before, cut, MOST_CUT, told)
     for kind, limit in ((ENTROPY, LEAST_ENTROPY), (LENGTH, MOST_LENGTH)):
-        if first.get(kind, 0.0) <= 0 or kind not in last:
+        before, after = first.get(kind, 0.0), last.get(kind)
+        if before <= 0 or after is None:
             continue
-        share = last[kind] / first[kind]
+        share = after / before
         if share > limit if kind == LENGTH else share < limit:
             told = f"the {kind} of answers is {share:.2f} times that of the first steps"
-            yield StepFinding(kind, first[kind], last[kind], limit * first[kind], told)
+            yield StepFinding(kind, before, after, limit * before, told)
     yield from _fallen_reward([numbers[REWARD] for numbers in history if REWARD in numbers])
 
 
@@ -125,18 +124,12 @@ def _fallen_reward(rewards: Sequence[float]) -> Iterator[StepFinding]:
         return
     means = [fmean(rewards[at : at + WINDOW]) for at in range(len(rewards) - WINDOW + 1)]
     best, risen = max(means), max(means) - means[0]
-    if best - means[-1] > max(risen, BEYOND * _noise(rewards, WINDOW)):
+    # The standard error of the difference of two means of neighbouring steps. A step's deviation is
+    # estimated from its difference to the next one, so a trend counts little.
+    squares = fmean((after - before) ** 2 for before, after in pairwise(rewards))
+    if best - means[-1] > max(risen, BEYOND * sqrt(squares / WINDOW)):
         told = f"the reward fell from {best:.3f} to {means[-1]:.3f}, by more than it had risen"
         yield StepFinding(REWARD, best, means[-1], best - risen, told)
-
-
-def _noise(rewards: Sequence[float], width: int) -> float:
-    """Return the standard error of the difference of two means of neighbouring steps.
-
-    A step's deviation is estimated from its difference to the next one, so a trend counts little.
-    """
-    squares = fmean((after - before) ** 2 for before, after in pairwise(rewards))
-    return sqrt(squares / width)
 
 
 def _means(steps: Sequence[Numbers]) -> dict[str, float]:

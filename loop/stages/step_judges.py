@@ -98,8 +98,15 @@ class StepJudges:
         run = self.it.run
         longest = sorted(prompts, key=lambda prompt: len(prompt.instruction))[-LONGEST_ASKED:]
         line = judge_line(run, run.models.feedback, run.config.critic)
-        each = [line.most([_request(self.it, prompt)]) for prompt in longest]
-        one = max(each, key=lambda cost: cost.tokens)
+
+        def cost_of(prompt: Prompt) -> Cost:
+            """Return the cost of the critic's question about an empty answer."""
+            name = prompt.prompt_id
+            asked = run.critic.ask(prompt, "", run.guard(name, run.models.feedback))
+            request = Request(request_id=name, messages=asked.messages, seed=0, schema=asked.schema)
+            return line.most([request])
+
+        one = max(map(cost_of, longest), key=lambda cost: cost.tokens)
         answer = run.config.policy.sampling.max_tokens
         money = run.prices.money(run.models.feedback, prompt_tokens=answer, tokens=0)
         return Cost(
@@ -223,12 +230,3 @@ def part_score(critique: Critique) -> PartScore:
 def as_a_judges(cost: UnitStats) -> UnitStats:
     """Return a cost of judging as part of a step's cost: its rows are the step's answers."""
     return replace(cost, rows=0, judge_calls=cost.calls, judge_tokens=cost.tokens, unscored=0)
-
-
-def _request(it: Iteration, prompt: Prompt) -> Request:
-    """Return the critic's question about an empty answer."""
-    run = it.run
-    question = run.critic.ask(prompt, "", run.guard(prompt.prompt_id, run.models.feedback))
-    return Request(
-        request_id=prompt.prompt_id, messages=question.messages, seed=0, schema=question.schema
-    )

@@ -18,7 +18,7 @@ NO_CRITIC, VERIFIED = "critic.model=none", "critic.kind=verifier"
 BAD: dict[str, dict[str, tuple[str, ...]]] = {
     "self-rewarding": {
         "recipe.n: must be greater than or equal to 2": ("recipe.n=1",),
-        "trains the policy and asks what came of it": (ENDPOINT,),
+        "trains the policy's weights": (ENDPOINT,),
         "with recipe.judge=follows the policy is the judge": (f"critic.model={URL}",),
         "critic.kind is verifier": (VERIFIED, "critic.samples=1"),
         "unknown key 'recipe.m'; another recipe has it": ("recipe.m=3",),

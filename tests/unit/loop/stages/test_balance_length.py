@@ -2,7 +2,6 @@
 
 from collections import Counter
 
-import polars as pl
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -12,18 +11,13 @@ from lpfloop.policies.trainers.length_bias import bucket_of
 LONGER = st.lists(st.integers(-20, 20), max_size=60)
 
 
-def frame(longer) -> pl.DataFrame:
-    ids = [f"pair-{n}" for n in range(len(longer))]
-    return pl.DataFrame({"pair_id": ids, "longer": pl.Series(longer, dtype=pl.Int64)})
-
-
 def sign(number: int) -> int:
     return (number > 0) - (number < 0)
 
 
 @given(LONGER, st.integers(1, 16))
 def test_buckets_keep_as_many_of_either_side(longer, width):
-    found = fates(frame(longer), width, 7)
+    found = fates({f"pair-{n}": more for n, more in enumerate(longer)}, width, 7)
     assert len(found) == len(longer)
     came = Counter((bucket_of(n, width), sign(n)) for n in longer)
     kept = Counter(

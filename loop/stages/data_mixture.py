@@ -59,17 +59,17 @@ def weigh(
         rows, name = as_frame(store.table(row_type, key)), ID[TABLES[row_type]]
         rules = rows["rule"].to_list()
         counts = copies(rules, weights, others, derive_seed(it.run.config.seed, unit.key))
-        places, ids, fates = list[int](), list[str](), dict[str, list[str]]()
+        taken, ids, fates = list[int](), list[str](), dict[str, list[str]]()
         for place, (rule, old, count) in enumerate(
             zip(rules, rows[name].to_list(), counts, strict=True)
         ):
-            places += [place] * count
+            taken += [place] * count
             prefix = old.partition("-")[0]
             ids += [row_id(prefix, [WEIGHED, old, copy]) for copy in range(count)]
             times = f", {count} times" if count > 1 else ""
             fate = f"{KEPT}: {made_by(rule)}{times}" if count else f"{LEFT_OUT}: {made_by(rule)}"
             fates.setdefault(fate, []).append(old)
-        made = rows[places].with_columns(
+        made = rows[taken].with_columns(
             pl.Series(name, ids, dtype=pl.String), rule=pl.col("rule") + pl.lit(WEIGHED)
         )
         return {

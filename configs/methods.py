@@ -99,11 +99,6 @@ class SFTTraining(FixedTraining):
     batch_size: int = semantic(128, "demonstrations an optimizer step", ge=1)
     micro_batch_size: int = semantic(8, "demonstrations a forward pass on one device", ge=1)
     warmup_ratio: float = semantic(0.03, "share of the steps that warm up", ge=0, lt=1)
-    packing: bool = semantic(
-        default=False,
-        description="the rows of a forward pass are laid end to end, without padding: pays with "
-        "flash attention",
-    )
 
 
 class RewardTraining(FixedTraining):

@@ -21,7 +21,7 @@ from trl.trainer.sft_config import SFTConfig
 from trl.trainer.sft_trainer import SFTTrainer
 
 from ...configs.group_methods import OnlineSettings
-from ...configs.methods import DPOTraining, KTOTraining, SFTTraining
+from ...configs.methods import DPOTraining, KTOTraining
 from .adapters import computing_type, frozen_arguments, peft_config, widen_adapters
 from .answer_head import use_answer_head
 from .base_trainer import BaseTrainer
@@ -34,7 +34,7 @@ from .preference_trainers import (
     mismatch_rows,
     preference_arguments,
 )
-from .rows import LABEL, chat_of, cut_rows, fit_turns, load_data, refuse_mixing
+from .rows import LABEL, chat_of, fit_turns, load_data
 from .training_fit import master_of
 from .work_folder import POLL_S, PULSE
 
@@ -61,14 +61,11 @@ def make_trainer(job: TrainJob, tokenizer: PreTrainedTokenizerBase) -> Trainer:
         args = kto_arguments(s, common_arguments(job), data[LABEL])
         trainer = UnpairedTrainer(**_preferences(job, args), train_dataset=data, **given)
     else:
-        args = sft_arguments(job)
+        args = SFTConfig(completion_only_loss=True, packing=False, **common_arguments(job))
         refuse_world(job, args.world_size)
         trainer = SupervisedTrainer(
             model=load_trained(job), args=args, train_dataset=load_data(job, thinking), **given
         )
-        if _packs(job):
-            trainer.train_dataset = cut_rows(trainer.train_dataset, s.max_length)
-            refuse_mixing(trainer)
     return fit_trainer(job, trainer)
 
 
@@ -144,18 +141,6 @@ def common_arguments(job: TrainJob) -> dict[str, Any]:
         "report_to": "none",
         "disable_tqdm": True,
     }
-
-
-def sft_arguments(job: TrainJob) -> SFTConfig:
-    """Return SFT's arguments; the loss is on the completion only."""
-    common = common_arguments(job)
-    if _packs(job):
-        common |= {"padding_free": True, "max_length": None}
-    return SFTConfig(completion_only_loss=True, packing=False, **common)
-
-
-def _packs(job: TrainJob) -> bool:
-    return isinstance(job.settings, SFTTraining) and job.settings.packing
 
 
 def refuse_world(job: TrainJob, processes: int) -> None:

@@ -1,12 +1,10 @@
 """The GPUs that this process may use, found without loading a model library.
 
-A GPU's number here, and in the configuration, is its place among the visible ones: all that the
-driver lists (`nvidia-smi`, else `rocm-smi`), or the ones in CUDA_VISIBLE_DEVICES (with `rocm-smi`
-HIP_VISIBLE_DEVICES, or else CUDA_VISIBLE_DEVICES, as HIP reads them). The AMD part ran in tests
-only, with invented output of `rocm-smi`, never on a GPU.
+A GPU's number here, and in the configuration, is its place among the visible ones: all that
+`nvidia-smi` lists, or the ones in CUDA_VISIBLE_DEVICES. GPUs of other drivers are used if that
+variable names them, as HIP reads it, too.
 """
 
-import json
 import os
 import re
 import shutil
@@ -16,11 +14,10 @@ from dataclasses import dataclass
 from functools import lru_cache
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 CPU_FILE = Path("/proc/cpuinfo")
-VISIBLE, HIP_VISIBLE = "CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES"
-ORDER = "CUDA_DEVICE_ORDER"
+VISIBLE, ORDER = "CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER"
 ANSWER_S = 20.0
 """Seconds that other programs get to answer a short request (a driver for its GPUs, an endpoint for
 its model, a Ray head for its presence) or to end after a signal.
@@ -64,11 +61,9 @@ def installed_version(name: str) -> str | None:
 
 
 def driver_gpus() -> tuple[Gpu, ...]:
-    """Return each GPU that the driver lists; NVIDIA's if there are any."""
-    if command := shutil.which("nvidia-smi"):
-        return _nvidia_gpus(command)
-    command = shutil.which("rocm-smi")
-    return () if command is None else _amd_gpus(command)
+    """Return each GPU that the driver lists."""
+    command = shutil.which("nvidia-smi")
+    return () if command is None else _listed_gpus(command)
 
 
 def visible_gpus() -> tuple[Gpu, ...]:
@@ -78,8 +73,7 @@ def visible_gpus() -> tuple[Gpu, ...]:
     """
     if is_cpu_build():
         return ()
-    named = next((os.environ[name] for name in _variables() if name in os.environ), None)
-    shown = driver_gpus()
+    named, shown = os.environ.get(VISIBLE), driver_gpus()
     return shown if named is None else tuple(_gpus_named(named.split(","), shown))
 
 
@@ -94,56 +88,21 @@ def showing(gpus: Sequence[Gpu]) -> Mapping[str, str]:
         return {}
     # Otherwise CUDA numbers the fastest first, unless the user has named some.
     order = {} if VISIBLE in os.environ else {ORDER: "PCI_BUS_ID"}
-    return dict.fromkeys(_variables(), ",".join(gpu.handle for gpu in gpus)) | order
-
-
-def _variables() -> tuple[str, ...]:
-    """Return the variables that name the visible GPUs; the first that is set counts."""
-    amd = shutil.which("nvidia-smi") is None and shutil.which("rocm-smi") is not None
-    return (HIP_VISIBLE, VISIBLE) if amd else (VISIBLE,)
+    return {VISIBLE: ",".join(gpu.handle for gpu in gpus), **order}
 
 
 @lru_cache
-def _nvidia_gpus(command: str) -> tuple[Gpu, ...]:
-    answer = _answer(command, "--query-gpu=uuid,memory.total,name", "--format=csv,noheader")
-    lines = [line.split(",", 2) for line in answer.splitlines()]
+def _listed_gpus(command: str) -> tuple[Gpu, ...]:
+    query = (command, "--query-gpu=uuid,memory.total,name", "--format=csv,noheader")
+    try:
+        answer = subprocess.run(query, capture_output=True, text=True, timeout=ANSWER_S, check=True)
+    except (OSError, subprocess.SubprocessError):
+        return ()
+    lines = [line.split(",", 2) for line in answer.stdout.splitlines()]
     return tuple(
         Gpu(handle=str(number), uuid=row[0].strip(), memory=_bytes(row[1]), name=row[2].strip())
         for number, row in enumerate(row for row in lines if len(row) == 3)  # noqa: PLR2004
     )
-
-
-@lru_cache
-def _amd_gpus(command: str) -> tuple[Gpu, ...]:
-    answer = _answer(command, "--showproductname", "--showmeminfo", "vram", "--json")
-    try:
-        cards: dict[str, dict[str, Any]] = json.loads(answer)
-    except ValueError:
-        return ()
-    numbered = sorted(
-        (int(name.removeprefix("card")), {key.casefold(): text for key, text in card.items()})
-        for name, card in cards.items()
-        if name.removeprefix("card").isdecimal()
-    )
-    return tuple(
-        Gpu(
-            handle=str(number),
-            name=str(card.get("card series", "an AMD GPU")),
-            memory=int(card["vram total memory (b)"]) if "vram total memory (b)" in card else None,
-        )
-        for number, card in numbered
-    )
-
-
-def _answer(*command: str) -> str:
-    """Return the output of a driver's program; empty if it fails."""
-    try:
-        answer = subprocess.run(
-            command, capture_output=True, text=True, timeout=ANSWER_S, check=True
-        )
-    except (OSError, subprocess.SubprocessError):
-        return ""
-    return answer.stdout
 
 
 def _bytes(text: str) -> int | None:

@@ -1,8 +1,5 @@
 """GPUs that a process sees, and the placement of a model's replicas on them."""
 
-import json
-from types import SimpleNamespace
-
 import pytest
 from models import UUID, show_gpus
 
@@ -41,25 +38,6 @@ def test_visible_gpus(environ) -> None:
         if told is not None:
             environ[devices.VISIBLE] = told
         assert [gpu.handle for gpu in visible_gpus()] == handles
-
-
-def test_gpus_of_amd(environ, monkeypatch: pytest.MonkeyPatch) -> None:
-    """HIP_VISIBLE_DEVICES has priority over CUDA_VISIBLE_DEVICES, and a worker gets both."""
-    card = {"Card Series": "AMD Instinct MI300X", "VRAM Total Memory (B)": "206141652992"}
-    printed = json.dumps({"card1": card, "card0": card, "system": {"Driver version": "6.12"}})
-    programs = {"rocm-smi": "/opt/rocm/bin/rocm-smi"}
-    monkeypatch.setattr(devices, "shutil", SimpleNamespace(which=programs.get))
-    monkeypatch.setattr(devices, "_answer", lambda *_: printed)
-    monkeypatch.setattr(devices, "installed_version", lambda name: "1" if name == "vllm" else None)
-    for name in (devices.VISIBLE, devices.HIP_VISIBLE):
-        environ.pop(name, None)
-    first, second = visible_gpus()
-    assert (first.handle, second.handle) == ("0", "1")
-    assert (first.name, first.memory) == ("AMD Instinct MI300X", 206141652992)
-    environ[devices.VISIBLE] = "0"
-    environ[devices.HIP_VISIBLE] = "1"
-    assert visible_gpus() == (second,)
-    assert devices.showing((second,)) == {devices.HIP_VISIBLE: "1", devices.VISIBLE: "1"}
 
 
 def test_replicas_share_out_the_devices() -> None:

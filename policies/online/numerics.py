@@ -66,7 +66,10 @@ def exact_kl(logits: Tensor, reference: Tensor) -> Tensor:
 
 
 def approximate_kl(logprobs: Tensor, old: Tensor) -> Tensor:
-    """Return ½(log π - log π_old)² at each token: how far inner steps have moved the policy."""
+    """Return ½(log π - log π_old)² at each token: how far inner steps have moved the policy.
+
+    It is k2 of Schulman's "Approximating KL divergence".
+    """
     return 0.5 * (logprobs - old) ** 2
 
 
@@ -88,7 +91,8 @@ def whiten(values: Tensor, mask: Tensor, *, shift_mean: bool = True) -> Tensor:
 def shaped_rewards(scores: Tensor, kl: Tensor, mask: Tensor, kl_coef: float) -> Tensor:
     """Return the reward of each token: -kl_coef · KL, and at the last token the answer's score.
 
-    `scores` is (B,); an answer without tokens does not get its score.
+    Their sum is R(x, y) of Ziegler et al. (2019, arXiv 1909.08593), Eq. 2. `scores` is (B,); an
+    answer without tokens does not get its score.
     """
     rewards = -kl_coef * kl * mask
     last = mask.sum(dim=1).long() - 1
@@ -130,7 +134,10 @@ def policy_losses(
 
 
 def value_losses(values: Tensor, old: Tensor, returns: Tensor, clip: float) -> Tensor:
-    """Return half the squared error at each token, the larger of clipped and unclipped."""
+    """Return half the squared error at each token: PPO's L^VF (Eq. 9).
+
+    As in OpenAI's code (baselines, ppo2) it is the larger of the clipped and the unclipped one.
+    """
     clipped = torch.clamp(values, min=old - clip, max=old + clip)
     return 0.5 * torch.maximum((values - returns) ** 2, (clipped - returns) ** 2)
 
@@ -203,7 +210,7 @@ def relative_advantages(rewards: Sequence[float], *, scaled: bool) -> list[float
 
 
 def leave_one_out(rewards: Sequence[float]) -> list[float]:
-    """Return R_i less the mean of the others' of a group, RLOO's unbiased baseline."""
+    """Return R_i less the mean of the others' of a group (RLOO, Section 2.2)."""
     total, others = sum(rewards), len(rewards) - 1
     return [reward - (total - reward) / others for reward in rewards]
 
@@ -242,7 +249,7 @@ def cut_share(ratio: Tensor, advantage: Tensor, clip: float, clip_high: float) -
 
 
 def dpo_margins(logprobs: Tensor, reference: Tensor, beta: float) -> tuple[Tensor, Tensor]:
-    """Return beta · log(π/π_ref) of chosen and of rejected answers, DPO's implicit rewards.
+    """Return beta · log(π/π_ref) of chosen and of rejected answers: DPO's Eq. 5, without Z(x).
 
     Both arguments hold whole answers, the chosen first, then the rejected in the same order.
     """

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from .configs.filters import People
     from .loop.daemon.child_run import Display
     from .loop.data.judged_candidates import Agreement
-    from .loop.lake.derive.derivation import Told
+    from .loop.lake.derive.derivation import KeptTable
     from .loop.library.api_runs import Configuration, Place
     from .loop.library.read_only_run import ReadOnlyRun
     from .stores.keys import Json
@@ -123,8 +123,8 @@ def run(
         seed=seed,
         download=download,
     )
-    wanted = run_options(config, set, options)
-    return run_loop(wanted, lake_at(lake), name, fork, display)
+    run_settings = run_options(config, set, options)
+    return run_loop(run_settings, lake_at(lake), name, fork, display)
 
 
 def resume(
@@ -196,7 +196,7 @@ def rebuild_pairs(
     table: str | None = None,
     derived: str | None = None,
     name: str | None = None,
-) -> "Told":
+) -> "KeptTable":
     """Make pairs or demonstrations from a run's stored rows under another rule, without a model.
 
     `derived` names critiques of `reparse`, to use instead of those of the run. Pass the result's
@@ -209,7 +209,7 @@ def rebuild_pairs(
     from .loop.lake.derive.rebuild_pairs import rebuild_pairs
     from .loop.library.api_runs import reading
 
-    wanted = DerivationRequest(
+    request = DerivationRequest(
         rule=rule,
         table=table,
         top_k=top_k,
@@ -222,12 +222,12 @@ def rebuild_pairs(
         name=name,
     )
     with reading(run, lake) as reader:
-        return rebuild_pairs(reader, wanted)
+        return rebuild_pairs(reader, request)
 
 
 def reparse(
     run: "Place | ReadOnlyRun", *, name: str | None = None, lake: "Place | None" = None
-) -> "Told":
+) -> "KeptTable":
     """Parse the stored critiques of a run again with the installed parser.
 
     Raises:
@@ -268,16 +268,16 @@ def train(
     from .loop.daemon.training_job import TrainingRequest
     from .loop.library.api_runs import run_options, train_run
 
-    said = RunOptions(
+    run_settings = RunOptions(
         prompts=None if prompts is None else str(prompts),
         policy=None if policy is None else str(policy),
         seed=seed,
     )
-    options = run_options(config, set, said)
-    wanted = TrainingRequest(
+    options = run_options(config, set, run_settings)
+    request = TrainingRequest(
         derived=derived, iteration=iteration, reward=reward, name=name, options=options
     )
-    return train_run(run, lake, wanted, display)
+    return train_run(run, lake, request, display)
 
 
 def evaluate(

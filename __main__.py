@@ -12,13 +12,13 @@ INTERRUPTED = 130
 
 def main() -> None:
     """Run the command line."""
-    asked = signal.getsignal(signal.SIGINT)
-    if asked is signal.default_int_handler:  # A shell may have it ignored.
+    handler = signal.getsignal(signal.SIGINT)
+    if handler is signal.default_int_handler:  # A shell may have it ignored.
         signal.signal(signal.SIGINT, lambda *_: os._exit(INTERRUPTED))
     from lpfloop.loop.cli.app import main as command_line
 
     try:
-        signal.signal(signal.SIGINT, asked)
+        signal.signal(signal.SIGINT, handler)
         command_line()
     except KeyboardInterrupt:
         raise SystemExit(INTERRUPTED) from None

@@ -80,9 +80,9 @@ def _unknown_key(path: Path, settings: frozenset[str]) -> str:
     beside = sorted({other[depth] for other in known if list(other[:depth]) == section})
     if leaf in beside:
         hint = "another recipe has it, this one does not"
-    elif meant := _likely_paths(leaf, section, beside, known):
-        more = f" ({len(meant)} have that name)" if len(meant) > SUGGESTED else ""
-        hint = f"did you mean {' or '.join(repr(name) for name in meant[:SUGGESTED])}?{more}"
+    elif likely := _likely_paths(leaf, section, beside, known):
+        more = f" ({len(likely)} have that name)" if len(likely) > SUGGESTED else ""
+        hint = f"did you mean {' or '.join(repr(name) for name in likely[:SUGGESTED])}?{more}"
     else:
         hint = f"the keys here are {', '.join(beside)}"
     if section == ["recipe"]:

@@ -63,8 +63,8 @@ class MergedLayers:
         models = _at(self.values, (MODELS,))
         if not isinstance(models, dict):
             return {}
-        asked = ((role, _at(self.values, (*role.split("."), "model"))) for role in roles())
-        return {role: name for role, name in asked if isinstance(name, str) and name in models}
+        named = ((role, _at(self.values, (*role.split("."), "model"))) for role in roles())
+        return {role: name for role, name in named if isinstance(name, str) and name in models}
 
     def give_models(self) -> None:
         """Copy location and engine of a model into each role that names it."""

@@ -165,11 +165,11 @@ class SteppedTraining(Section):
     @model_validator(mode="after")
     def _check_published(self) -> "SteppedTraining":
         """Refuse settings about intermediate policies if none are published."""
-        asked = "choose=best" if self.choose == "best" else "held_out_each=true"
+        condition = "choose=best" if self.choose == "best" else "held_out_each=true"
         if not self.publish_every and (self.choose == "best" or self.held_out_each):
             raise ValueError(
-                f"{asked} needs checkpoints within the training, and publish_every is 0: set it to "
-                "a number of steps, such as 20"
+                f"{condition} needs checkpoints within the training, and publish_every is 0: set "
+                "it to a number of steps, such as 20"
             )
         return self
 

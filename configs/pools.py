@@ -69,8 +69,8 @@ class Pools:
         try:
             return section.model_validate(entry)
         except ValidationError as error:
-            told = fault(error, section)
-            raise ConfigError(f"{path}: {self.item} {name!r}: {told}") from error
+            problem = fault(error, section)
+            raise ConfigError(f"{path}: {self.item} {name!r}: {problem}") from error
 
     def entries(self, path: Path, *, may_extend: bool = True) -> Entries:
         """Return the entries of a file by name, merged over the pool that it extends.

@@ -105,9 +105,11 @@ def unknown_recipe(name: str) -> str:
 
 def _resolve_annotation(function: Callable[..., Any], parameter: inspect.Parameter) -> object:
     """Return the annotation of a parameter, also if it is a text."""
-    wanted = type("Parameter", (), {"__annotations__": {"it": parameter.annotation}})
+    parameter_type = type("Parameter", (), {"__annotations__": {"it": parameter.annotation}})
     try:
-        return get_type_hints(wanted, globalns=inspect.unwrap(function).__globals__).get("it")
+        return get_type_hints(parameter_type, globalns=inspect.unwrap(function).__globals__).get(
+            "it"
+        )
     except (NameError, TypeError, AttributeError):
         return None
 

@@ -119,13 +119,13 @@ class Section(BaseModel):
         """
         if not isinstance(values, dict):
             return values
-        said = cast("dict[str, Any]", values)
+        given = cast("dict[str, Any]", values)
         own = {
-            name: {**field.default.model_dump(exclude_unset=True), **said[name]}
+            name: {**field.default.model_dump(exclude_unset=True), **given[name]}
             for name, field in cls.model_fields.items()
-            if isinstance(field.default, Section) and isinstance(said.get(name), dict)
+            if isinstance(field.default, Section) and isinstance(given.get(name), dict)
         }
-        return {**said, **own}
+        return {**given, **own}
 
 
 def leaves(section: Section, prefix: str = "") -> Iterator[tuple[str, object, FieldInfo]]:

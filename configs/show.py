@@ -121,11 +121,11 @@ def _leaf(path: str) -> str:
 def _comment(field: SetField, sources: Mapping[str, str]) -> str:
     names = field.path.split(".")
     above = (sources.get(".".join(names[:length])) for length in range(len(names), 0, -1))
-    told = [source for source in [next(filter(None, above), None)] if source]
+    labels = [source for source in [next(filter(None, above), None)] if source]
     if not field.is_default:
         default = flow(field.default)
-        told.append(f"default {default}" if len(default) <= LONGEST else "not the default")
-    return f"  # {'; '.join(told)}" if told else ""
+        labels.append(f"default {default}" if len(default) <= LONGEST else "not the default")
+    return f"  # {'; '.join(labels)}" if labels else ""
 
 
 def _values(config: RunConfig) -> dict[str, object]:
@@ -191,7 +191,9 @@ def starter(config: RunConfig, preset: str, file: str, chosen: Sequence[str] = (
     values = _values(config)
     shown = {path: values[path] for path in dict.fromkeys((*SHOWN, *chosen)) if path in values}
     written = {**shown, **{path: v for path, v in SUGGESTED.items() if path not in shown}}
-    told = {f.path: f.description for f in every_field() if f.recipe in ("", config.recipe.name)}
+    descriptions = {
+        f.path: f.description for f in every_field() if f.recipe in ("", config.recipe.name)
+    }
     lines = [*_head(preset, file), f"{EXTENDS}: {preset}"]
     tops = dict.fromkeys(path.partition(".")[0] for path in written)
     for top in sorted(tops, key=lambda top: top not in written):
@@ -201,7 +203,7 @@ def starter(config: RunConfig, preset: str, file: str, chosen: Sequence[str] = (
         for path in sorted(inside, key=lambda path: path.count(".")):
             line = f"{_leaf(path)}: {flow(written[path])}"
             off = path not in shown and not idle
-            block.append((path, [*_wrap_comment(told[path]), f"# {line}" if off else line]))
+            block.append((path, [*_wrap_comment(descriptions[path]), f"# {line}" if off else line]))
         if top not in written:
             section: Section = getattr(config, top)
             lines += ["", *_wrap_comment((section.__doc__ or "").partition("\n")[0])]

@@ -19,11 +19,11 @@ from .section import AutoCount, Devices, Section, cosmetic, semantic
 ALL = "all-linear"
 
 
-def _as_names(said: object) -> object:
+def _as_names(value: object) -> object:
     """Take one name, or several with commas between them, for a list of names."""
-    if said == ALL:
-        return said
-    names: object = said.split(",") if isinstance(said, str) else said
+    if value == ALL:
+        return value
+    names: object = value.split(",") if isinstance(value, str) else value
     if isinstance(names, list | tuple):
         parts = [str(name).strip() for name in cast("list[object]", names)]
         if parts and all(parts):

@@ -73,13 +73,13 @@ def remark(check: Check, answer: str, *, met: bool) -> str:
     shown = {
         n: _quote(cast("list[str]", v)) if isinstance(v, list) else v for n, v in given.items()
     }
-    asked = f"Asked: {ASKED[check.kind].format(**shown)}."
+    demand = f"Asked: {ASKED[check.kind].format(**shown)}."
     if met:
-        return f"{asked} Met."
+        return f"{demand} Met."
     if not answer.strip():
-        return f"{asked} Not met: the answer is empty."
+        return f"{demand} Not met: the answer is empty."
     look = FOUND.get(check.kind.rpartition(":")[2], lambda _answer, _given: "nothing of the kind")
-    return f"{asked} Not met: it has {look(answer, given)}."
+    return f"{demand} Not met: it has {look(answer, given)}."
 
 
 def _words(answer: str, _: Given) -> str:

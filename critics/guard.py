@@ -145,10 +145,10 @@ class Guard:
         """
         if self.nonce is None:
             return messages
-        said = DATA.format(tag=f"{TEXT_TAG}-{self.nonce}")
+        rules = DATA.format(tag=f"{TEXT_TAG}-{self.nonce}")
         if place is not None:
-            said += f" {COUNTS.format(place=place.format(mark=self.mark))}"
-        return _with_last(messages, said)
+            rules += f" {COUNTS.format(place=place.format(mark=self.mark))}"
+        return _with_last(messages, rules)
 
     def add_object_rules(self, messages: tuple[Message, ...], outline: str) -> tuple[Message, ...]:
         """Return the messages to a judge whose reply is one object, which `outline` shows."""
@@ -156,10 +156,10 @@ class Guard:
         return _with_last(messages, f"{data} {OBJECT_COUNTS.format(outline=outline)}")
 
 
-def _with_last(messages: tuple[Message, ...], said: str) -> tuple[Message, ...]:
+def _with_last(messages: tuple[Message, ...], text: str) -> tuple[Message, ...]:
     """Return the messages with a paragraph at their end."""
     *others, last = messages
-    return (*others, replace(last, content=f"{last.content}\n\n{said}"))
+    return (*others, replace(last, content=f"{last.content}\n\n{text}"))
 
 
 def split_at_mark(text: str, mark: str) -> list[str]:

@@ -84,7 +84,7 @@ class Reading(Generic[T_co]):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class HeardReply:
+class JudgeReply:
     """A reply to be read: only `text` counts, the part below the mark if the question has one.
 
     `before` is the part before the mark, `judged` the texts in the question, unchanged; with `cut`
@@ -125,7 +125,9 @@ class Expected(ABC, Generic[T]):
         """The schema of a reply that is one object, its mark aside; None if it never is one."""
         return None
 
-    def read_object(self, said: Mapping[str, Any], judged: Sequence[str]) -> Sequence[Reading[T]]:
+    def read_object(
+        self, document: Mapping[str, Any], judged: Sequence[str]
+    ) -> Sequence[Reading[T]]:
         """Read an object that follows the schema; `judged` are the texts that were shown.
 
         Raises:
@@ -143,7 +145,7 @@ class Expected(ABC, Generic[T]):
         """The value of each subject if nothing can be read."""
 
     @abstractmethod
-    def read(self, reply: HeardReply) -> Sequence[Reading[T]]:
+    def read(self, reply: JudgeReply) -> Sequence[Reading[T]]:
         """Read a reply that is neither empty nor too long, nor an echo.
 
         Raises:
@@ -215,18 +217,18 @@ class Question(Generic[T]):
             raise UnreadError(Status.REFUSAL)
         if len(own) > 1:
             raise UnreadError(Status.CONTRADICTORY)
-        said = own[0].value
-        if said is None:
+        document = own[0].value
+        if document is None:
             raise UnreadError(Status.TRUNCATED if cut else Status.MALFORMED)
         if own[0].behind:
             raise UnreadError(Status.MALFORMED)
-        worded = any(len(words) >= ECHO_LENGTH for words in texts_in(said))
-        if worded and json.dumps(said, ensure_ascii=False) in self.own_lines:
+        worded = any(len(words) >= ECHO_LENGTH for words in texts_in(document))
+        if worded and json.dumps(document, ensure_ascii=False) in self.own_lines:
             raise UnreadError(Status.ECHO)
-        require_follows({MARK_FIELD: self.mark, **said}, schema)
-        return self.expected.read_object(said, self.judged)
+        require_follows({MARK_FIELD: self.mark, **document}, schema)
+        return self.expected.read_object(document, self.judged)
 
-    def _split_reply(self, text: str, *, cut: bool) -> HeardReply:
+    def _split_reply(self, text: str, *, cut: bool) -> JudgeReply:
         """Return the part of a reply that counts, and the part before it.
 
         Raises:
@@ -241,7 +243,7 @@ class Question(Generic[T]):
         if any(len(line) >= ECHO_LENGTH for line in self.own_lines & lines_of(below)):
             raise UnreadError(Status.ECHO)
         marked = self.mark is not None
-        return HeardReply(text=below, before=before, judged=self.judged, marked=marked, cut=cut)
+        return JudgeReply(text=below, before=before, judged=self.judged, marked=marked, cut=cut)
 
     def _split(self, text: str, *, cut: bool) -> tuple[str, str]:
         """Return the part before the mark, and the part that counts."""
@@ -281,8 +283,8 @@ def build_question(
 
 def schema_under(guard: Guard, expected: Expected[T]) -> ReplySchema | None:
     """Return the schema that a reply follows under a guard; None if it is a text."""
-    asked = expected.schema if guard.by_schema else None
-    return None if asked is None or guard.mark is None else with_mark(asked, guard.mark)
+    schema = expected.schema if guard.by_schema else None
+    return None if schema is None or guard.mark is None else with_mark(schema, guard.mark)
 
 
 def unread(status: Status, expected: Expected[T]) -> list[Reading[T]]:

@@ -144,7 +144,7 @@ def _concluding(text: str) -> str:
     at = text.rfind(TAG)
     if at >= 0:
         inner = text[at + len(TAG) :].partition(END_TAG)[0].strip()
-        return inner if _tells(inner) or "\n" in inner else f"#### {inner}"
+        return inner if _announces(inner) or "\n" in inner else f"#### {inner}"
     _, thought, conclusion = text.rpartition(THOUGHT)
     return conclusion if thought and conclusion.strip() else text
 
@@ -154,7 +154,7 @@ def _final_of_boxes(boxes: Boxed) -> Final:
     return Final(improper(boxes.text), marked=True, formula=True, every=every)
 
 
-def _tells(text: str) -> bool:
+def _announces(text: str) -> bool:
     return "\\boxed{" in text or next(marks(text, after=0), None) is not None
 
 
@@ -165,8 +165,8 @@ def _iter_announced(text: str, *, after: int) -> Iterator[tuple[int, Final]]:
     """
     for mark in marks(text, after=after):
         bullet = BULLET.match(text, mark.end)
-        told = text[bullet.end() if bullet else mark.end :].lstrip(" \t\r\n:*_\u2013")
-        sentence, is_last = _first_sentence(told)
+        rest = text[bullet.end() if bullet else mark.end :].lstrip(" \t\r\n:*_\u2013")
+        sentence, is_last = _first_sentence(rest)
         if DENIED in sentence:
             sentence = strip_signs(sentence)
             if not any(c.isdigit() or c == "\\" for c in sentence) or f"{{{DENIED}" in sentence:
@@ -186,16 +186,16 @@ def _iter_announced(text: str, *, after: int) -> Iterator[tuple[int, Final]]:
         yield mark.end, _final_of_boxes(inner) if inner else announced_answer(answer)
 
 
-def _first_sentence(told: str) -> tuple[str, bool]:
+def _first_sentence(text: str) -> tuple[str, bool]:
     """Return the first sentence of an announcement, and whether it is the last."""
     for opening, closing in DISPLAYED:
-        if told.startswith(opening):
-            formula, _, rest = told[len(opening) :].partition(closing)
+        if text.startswith(opening):
+            formula, _, rest = text[len(opening) :].partition(closing)
             return f"\\({formula.strip()}\\)", not rest.strip(" .\n")
-    line = told[:ANNOUNCED].partition("\n")[0]
+    line = text[:ANNOUNCED].partition("\n")[0]
     end = END.search(line)
     sentence = line if end is None else line[: end.start()]
-    rest = told[len(sentence) :].strip(" .!?*_\r\n")
+    rest = text[len(sentence) :].strip(" .!?*_\r\n")
     sentence = DECORATION.sub("", sentence).strip()
     if EXCLAIMED.fullmatch(sentence):
         # Outside of a formula "5!" is an exclamation, and not a factorial.

@@ -69,12 +69,12 @@ def check_answers(
 
 
 def _finals(reference: str, answer: str) -> tuple[Final, Final]:
-    wanted = reference_answer(reference)
-    return wanted, one_of(wanted, answer_to(wanted, final_answer(answer)))
+    expected = reference_answer(reference)
+    return expected, one_of(expected, answer_to(expected, final_answer(answer)))
 
 
-def _without_process(wanted: Final, given: Final) -> str | None:
-    equal = quick_equal(wanted, given)
+def _without_process(expected: Final, given: Final) -> str | None:
+    equal = quick_equal(expected, given)
     if equal is not None:
         return EQUAL if equal else DIFFERENT
-    return Status.TOO_LARGE.value if too_large(given) and not too_large(wanted) else None
+    return Status.TOO_LARGE.value if too_large(given) and not too_large(expected) else None

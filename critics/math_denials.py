@@ -136,10 +136,10 @@ def _sign(match: re.Match[str]) -> str:
     """Return the sign, behind the verb that an answer's mark needs, with the braces that close."""
     verb = ""
     if match.re is BEFORE:
-        said = match.groupdict()
-        foreign = said["est"] or said["es"] or said["e"] or said["ee"]
-        verb = "是 " if said["shi"] else f"{foreign} " if foreign else ""
-        if said["verb"] or said["can"]:
+        parts = match.groupdict()
+        foreign = parts["est"] or parts["es"] or parts["e"] or parts["ee"]
+        verb = "是 " if parts["shi"] else f"{foreign} " if foreign else ""
+        if parts["verb"] or parts["can"]:
             verb = "is "
     what = match.start("what") if "what" in match.re.groupindex else match.end()
     braces = match[0][: what - match.start()].count("}")

@@ -124,23 +124,23 @@ def _with_comma(plain: Final, listed: Final) -> bool:
 
 def _compare_words(reference: Final, answer: Final) -> bool | None:
     """Compare words and the letters of choices; None if the reference is neither."""
-    said = _bare(reference.text)
-    letter = CHOICE.fullmatch(said.upper()) if len(said) <= len("(A)") else None
+    number = _bare(reference.text)
+    letter = CHOICE.fullmatch(number.upper()) if len(number) <= len("(A)") else None
     if letter is not None:
         given = CHOICE.match(_unmarked_up(answer.text)) if answer.marked else None
         return None if given is None else _letter(given) == _letter(letter)
-    if any(not (c.isalpha() or c in " -'\u2019.,") for c in said) or not has_word(said):
+    if any(not (c.isalpha() or c in " -'\u2019.,") for c in number) or not has_word(number):
         return None
-    if _parse_spelled(said) is not None:
+    if _parse_spelled(number) is not None:
         return None
     given_words = _unmarked_up(answer.text).casefold()
     if answer.marked:
-        rest = given_words.removeprefix(said)
+        rest = given_words.removeprefix(number)
         found = rest != given_words and (not rest or REMARK.match(rest) is not None)
     else:
-        before = given_words.rstrip(" .!*\n").removesuffix(said)
+        before = given_words.rstrip(" .!*\n").removesuffix(number)
         found = before != given_words.rstrip(" .!*\n") and _affirms(before)
-    sure = "\\text" in reference.text or len(said) >= LETTERS_OF_A_WORD
+    sure = "\\text" in reference.text or len(number) >= LETTERS_OF_A_WORD
     return found or (False if sure else None)
 
 
@@ -189,13 +189,13 @@ def plain_value(text: str) -> Decimal | None:
 def _with_unit(value: Decimal, unit: str) -> PlainNumber | None:
     if unit.startswith(".") and not unit.strip(". "):
         unit = ""
-    said = unit.strip().removeprefix("$").casefold()
+    name = unit.strip().removeprefix("$").casefold()
     for sign in PERCENT:
-        if said.startswith(sign) and _is_unit(said.removeprefix(sign)):
+        if name.startswith(sign) and _is_unit(name.removeprefix(sign)):
             return PlainNumber(value, percent=True)
-    if said and not (unit[0] in " $" and _is_unit(said)) and not _is_compound_unit(unit):
+    if name and not (unit[0] in " $" and _is_unit(name)) and not _is_compound_unit(unit):
         return None
-    return PlainNumber(value, scale=SCALES.get(said.partition(" ")[0], 1))
+    return PlainNumber(value, scale=SCALES.get(name.partition(" ")[0], 1))
 
 
 def _is_compound_unit(text: str) -> bool:

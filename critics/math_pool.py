@@ -67,7 +67,7 @@ class MathPool:
         comparisons.
         """
         self._size = workers
-        self._told = on_outcome
+        self._on_outcome = on_outcome
         self._limit_s = limit_s
         self._workers: list[_ComparisonWorker] = []
         self._lost_at_start = 0
@@ -145,7 +145,7 @@ class MathPool:
             return
         if worker.job is not None:
             outcomes[worker.job] = json.loads(line)
-            self._told(outcomes[worker.job])
+            self._on_outcome(outcomes[worker.job])
         worker.job, worker.deadline, worker.ready = None, float("inf"), True
         self._lost_at_start = 0
 
@@ -161,7 +161,7 @@ class MathPool:
                 )
         if worker.job is not None:
             outcomes[worker.job] = outcome
-            self._told(outcome)
+            self._on_outcome(outcome)
 
 
 def _start() -> _ComparisonWorker:

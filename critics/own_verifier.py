@@ -30,16 +30,16 @@ def own_rating(verifier: OwnFunction, prompt: Prompt, text: str) -> tuple[Rating
     Raises:
         ConfigError: if it raises anything, or returns anything else.
     """
-    said: object = verifier(prompt, text)
-    if said is None:
+    result: object = verifier(prompt, text)
+    if result is None:
         return None
-    match cast("tuple[object, ...]", said if isinstance(said, tuple) else (said, "")):
+    match cast("tuple[object, ...]", result if isinstance(result, tuple) else (result, "")):
         # True and 1.0 are equal to 1, but their meaning here would be a guess.
         case (-1 | 0 | 1 as rating, str(comment)) if type(rating) is int:
             return cast("Rating", rating), storable(comment)
         case _:
             raise ConfigError(
-                f"{FIELD}: {verifier.place} returned {said!r:.60} for the prompt "
+                f"{FIELD}: {verifier.place} returned {result!r:.60} for the prompt "
                 f"{prompt.prompt_id}: it returns -1, 0 or 1, one of these with a comment, as "
                 "(1, 'right'), or None"
             )

@@ -155,15 +155,15 @@ def require_undisputed(text: str, values: Collection[float]) -> None:
     """
     for pattern in _DECLARED:
         for match in pattern.finditer(text):
-            said = _WORDS.get(match[1].lower(), match[1].replace("\u2212", "-"))
-            if float(said) not in values:
+            word = _WORDS.get(match[1].lower(), match[1].replace("\u2212", "-"))
+            if float(word) not in values:
                 raise UnreadError(Status.CONTRADICTORY)
 
 
 def declared_choices(text: str) -> frozenset[str]:
     """Return the numbers of the outputs that the judge prefers in the first person."""
-    said = (word.lower() for word in _CHOSEN.findall(text))
-    return frozenset("1" if word in ("1", "first") else "2" for word in said)
+    words = (word.lower() for word in _CHOSEN.findall(text))
+    return frozenset("1" if word in ("1", "first") else "2" for word in words)
 
 
 def visible_text(text: str) -> str:
@@ -193,8 +193,8 @@ def holds(texts: Iterable[str], entries: Collection[str]) -> bool:
 
     A value may be in an object, after a comment: `quality: {comment: good, rating: 2}`.
     """
-    wanted = [plain(entry) for entry in entries]
-    return any(all(_has(plain(text), entry) for entry in wanted) for text in texts)
+    needles = [plain(entry) for entry in entries]
+    return any(all(_has(plain(text), entry) for entry in needles) for text in texts)
 
 
 def _has(text: str, entry: str) -> bool:

@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from typing import Any, Self
 
 from ..stores.records import SCORED, AspectRating, Rating
-from .judge import ExampleReply, Expected, HeardReply, Reading, absent, reasons
+from .judge import ExampleReply, Expected, JudgeReply, Reading, absent, reasons
 from .quoting import begins_line, foreign, holds, plain, require_undisputed
 from .reply_schema import ReplySchema, comment, draw_value, object_of, one_of
 from .status import Status, UnreadError
@@ -73,7 +73,7 @@ class RatedAspects(Expected[AspectRatings]):
         names = self.names if self.count == len(self.names) else ()
         return (tuple(AspectRating(name=name, rating=None, comment="") for name in names),)
 
-    def read(self, reply: HeardReply) -> list[Reading[AspectRatings]]:
+    def read(self, reply: JudgeReply) -> list[Reading[AspectRatings]]:
         """Read the ratings, in the reply's order.
 
         Raises:
@@ -101,18 +101,18 @@ class RatedAspects(Expected[AspectRatings]):
         return [Reading(SCORED, tuple(rated))]
 
     def read_object(
-        self, said: Mapping[str, Any], judged: Sequence[str]
+        self, document: Mapping[str, Any], judged: Sequence[str]
     ) -> list[Reading[AspectRatings]]:
         """Read the ratings, in the order of the object's fields.
 
         Raises:
             UnreadError: if a judged text holds them, too.
         """
-        if holds(judged, [f"{name}: {one['rating']}" for name, one in said.items()]):
+        if holds(judged, [f"{name}: {one['rating']}" for name, one in document.items()]):
             raise UnreadError(Status.ECHO)
         rated = (
             AspectRating(name=name, rating=one["rating"], comment=one["comment"].strip())
-            for name, one in said.items()
+            for name, one in document.items()
         )
         return [Reading(SCORED, tuple(rated))]
 
@@ -122,8 +122,8 @@ class RatedAspects(Expected[AspectRatings]):
         names = [name for name in self.names if name in chosen]
         ratings = _example_ratings(names, draw)
         given = zip(names, reasons(reason, len(names)), strict=True)
-        said = "\n".join(f"{name}: {why}" for name, why in given)
-        return ExampleReply(said, json.dumps(ratings))
+        lines = "\n".join(f"{name}: {why}" for name, why in given)
+        return ExampleReply(lines, json.dumps(ratings))
 
     def example_object(self, schema: ReplySchema, draw: random.Random, reason: str) -> Any:
         """Return an object with ratings as those of `example`."""

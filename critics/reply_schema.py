@@ -35,12 +35,12 @@ _TYPES: Mapping[str, type] = {"object": dict, "array": list, "string": str, "int
 
 def object_of(fields: Mapping[str, ReplySchema], chosen: int | None = None) -> ReplySchema:
     """Return the schema of an object of these fields: all of them, or `chosen` of them."""
-    wanted = [] if chosen in (None, len(fields)) else [chosen]
+    order = [] if chosen in (None, len(fields)) else [chosen]
     return {
         "type": "object",
         "properties": dict(fields),
-        "required": [] if wanted else list(fields),
-        **{bound: number for number in wanted for bound in ("minProperties", "maxProperties")},
+        "required": [] if order else list(fields),
+        **{bound: number for number in order for bound in ("minProperties", "maxProperties")},
         "additionalProperties": False,
     }
 
@@ -193,19 +193,19 @@ def prose(reply: str) -> str:
     These are comments with their ratings and the dictionary of ratings, or a critique and its
     score. Another object is returned without its mark.
     """
-    said = next((one.value for one in marked_objects(reply)), None)
-    if said is None:
+    document = next((one.value for one in marked_objects(reply)), None)
+    if document is None:
         return reply
-    if "critique" in said:
-        return f"{said['critique']}\n\nOverall score: {said.get('score')}"
+    if "critique" in document:
+        return f"{document['critique']}\n\nOverall score: {document.get('score')}"
     lines, ratings = list[str](), dict[str, object]()
-    for name, each in said.items():
+    for name, each in document.items():
         match each:
             case {"comment": comment, "rating": rating}:
                 lines.append(f"{name}: {comment} Score: {rating}")
                 ratings[name] = rating
             case _:
-                return json.dumps(said, ensure_ascii=False)
+                return json.dumps(document, ensure_ascii=False)
     return "\n".join([*lines, "", json.dumps(ratings, ensure_ascii=False)])
 
 

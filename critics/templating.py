@@ -60,12 +60,12 @@ class TemplateSets:
         if self.fallback is not None and not found:
             raise ConfigError(f"{folder}: holds none of {_file_names(self.files)}")
         lender = folder if self.fallback is None else self.folder / self.fallback
-        wanted = [name for name in self.files if name in found or name not in self.spare]
+        names = [name for name in self.files if name in found or name not in self.spare]
         return {
             name: load_template(
                 (folder if name in found else lender) / f"{name}.txt", *self.files[name]
             )
-            for name in only or wanted
+            for name in only or names
         }
 
     def _find_templates(self, folder: Path) -> frozenset[str]:

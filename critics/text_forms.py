@@ -70,8 +70,8 @@ def _write_verdict(
 ) -> str:
     if form == "json":
         named = {"pair": _number(label)} if several else {}
-        said = {"explanation": explanation, "preferred": _number(NUMBERS[preferred])}
-        return json.dumps(named | said, ensure_ascii=False)
+        document = {"explanation": explanation, "preferred": _number(NUMBERS[preferred])}
+        return json.dumps(named | document, ensure_ascii=False)
     word = WORDS[form][preferred]
     return f"{label}: {word}" if several else word
 
@@ -86,7 +86,7 @@ def _lines(form: ReplyForm, text: str, *, several: bool) -> list[Statement]:
     About one pair, each line is a verdict or prose. A numbered line can be prose, too: it counts
     only if its pair lacks another statement.
     """
-    said = list[Statement]()
+    statements = list[Statement]()
     at = 0
     for whole in text.splitlines(keepends=True):
         (line,), start, at = whole.splitlines(), at, at + len(whole)
@@ -94,12 +94,12 @@ def _lines(form: ReplyForm, text: str, *, several: bool) -> list[Statement]:
         if numbered:
             choice = _choice(form, numbered[2])
             number, end = int(numbered[1]), start + len(line)
-            said.append(Statement(number, choice, start=start, end=end))
+            statements.append(Statement(number, choice, start=start, end=end))
         elif not several:
             end = start + len(line)
-            said.append(Statement(1, _choice(form, line), start=start, end=end))
-    clear = {one.number for one in said if one.choice != Status.MALFORMED} if several else {1}
-    return [one for one in said if one.choice != Status.MALFORMED or one.number not in clear]
+            statements.append(Statement(1, _choice(form, line), start=start, end=end))
+    clear = {one.number for one in statements if one.choice != Status.MALFORMED} if several else {1}
+    return [one for one in statements if one.choice != Status.MALFORMED or one.number not in clear]
 
 
 def _choice(form: ReplyForm, text: str) -> Preferred | Status:

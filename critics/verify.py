@@ -214,11 +214,11 @@ def _how(own: OwnFunction | None, limit_s: float, *, matches: bool) -> list[Json
     return [*limit, *([SENTENCE_MATCH] if matches else []), *([own.identity] if own else [])]
 
 
-def _with_rating(verdict: Verdict, said: tuple[Rating, str] | None) -> Verdict:
+def _with_rating(verdict: Verdict, rated: tuple[Rating, str] | None) -> Verdict:
     """Replace the rating by the user's verifier's; the other metrics stay."""
-    if said is None:
+    if rated is None:
         return Verdict(verdict.metrics, None, Status.NO_CHECK.value)
-    rating, comment = said
+    rating, comment = rated
     return Verdict((*verdict.metrics, (OWN, float(rating == 1))), rating, OWN, comment)
 
 

@@ -273,7 +273,7 @@ def _explain_failures(address: str) -> Generator[None]:
             raise BucketError(f"{address} cannot be used: its bucket does not exist") from error
         raise DamagedError(f"{address} is missing, although the journal refers to it") from error
     except BaseError as error:
-        told = str(error).partition("\n")[0]
-        if isinstance(error, GenericError) and not LASTING.search(told):
-            raise OutOfReachError(f"{address} cannot be reached: {told}") from error
-        raise BucketError(f"{address} cannot be used: {told}") from error
+        reason = str(error).partition("\n")[0]
+        if isinstance(error, GenericError) and not LASTING.search(reason):
+            raise OutOfReachError(f"{address} cannot be reached: {reason}") from error
+        raise BucketError(f"{address} cannot be used: {reason}") from error

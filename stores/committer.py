@@ -150,8 +150,8 @@ class Committer:
             Exception: the error that kept units from becoming durable.
         """
         with self._changed:
-            wanted = frozenset(self._pending)
-            while not wanted.isdisjoint(self._pending):
+            pending = frozenset(self._pending)
+            while not pending.isdisjoint(self._pending):
                 self._changed.wait(TURN_S)  # In turns, as in `put`.
         self._raise_failure()
 

@@ -201,8 +201,8 @@ class Draft:
     def publish(self, name: str, lineage: Mapping[str, Json]) -> Derived:
         """Publish the draft durably as `derived/NAME`."""
         self.close()
-        told = {**lineage, "rows": self.rows}
-        write_file(self.folder / LINEAGE, json.dumps(told, indent=1).encode())
+        manifest = {**lineage, "rows": self.rows}
+        write_file(self.folder / LINEAGE, json.dumps(manifest, indent=1).encode())
         publish_folder(self.folder, self.folder.parent, name)
         return open_derived(self.folder.parent.parent, name)
 

@@ -129,11 +129,11 @@ def _trap(place: str, action: str | Action) -> Hook:
         if action not in _ACTIONS:
             raise FailpointError(f"failpoint action {action!r} is not one of {', '.join(_ACTIONS)}")
         action = _ACTIONS[action]
-    wanted, nth, found = match[1], int(match[2]) if match[2] else None, action
+    point, nth, found = match[1], int(match[2]) if match[2] else None, action
     met = count(1)
 
     def hook(name: str) -> Action | None:
-        return found if name == wanted and nth in (None, next(met)) else None
+        return found if name == point and nth in (None, next(met)) else None
 
     return hook
 

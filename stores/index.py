@@ -223,9 +223,9 @@ def _readable(folder: Path) -> Generator[None]:
     except (RuntimeError, ValueError, TypeError, LookupError, OSError) as error:
         if isinstance(error, IndexUnusableError):
             raise
-        said = str(error).partition("\n")[0][:200]
+        message = str(error).partition("\n")[0][:200]
         raise IndexUnusableError(
-            f"the search index {folder} cannot be used ({said}): remove this folder; the next "
+            f"the search index {folder} cannot be used ({message}): remove this folder; the next "
             "`lpfloop search` makes it again"
         ) from error
 

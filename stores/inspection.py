@@ -60,8 +60,8 @@ def _damages(journal: Reader, *, deep: bool) -> Iterator[Damage]:
                 if reason is not None:
                     yield _damage(part, folder, reason)
                 if deep:
-                    for canary, said in altered_canaries(journal, folder.name):
-                        yield _damage(part, canary, said)
+                    for canary, problem in altered_canaries(journal, folder.name):
+                        yield _damage(part, canary, problem)
 
 
 def _damage(part: Part, path: Path, reason: str) -> Damage:
@@ -83,15 +83,15 @@ def _file_faults(
     sizes = {file_path(folder, p.table, p.file): known[p.file] for p in parts if p.file}
     there = objects.sizes(folder / FILES)
     faults = {
-        path: said
+        path: problem
         for path, size in sizes.items()
-        if (said := _size_fault(objects, path, there.get(path), size))
+        if (problem := _size_fault(objects, path, there.get(path), size))
     }
     if deep:
         whole = [path for path in sizes if path not in faults]
         with ThreadPoolExecutor(objects.at_once) as pool:
-            said = pool.map(lambda path: _failure_of(lambda: objects.check_part(path)), whole)
-            faults |= {path: fault for path, fault in zip(whole, said, strict=True) if fault}
+            problem = pool.map(lambda path: _failure_of(lambda: objects.check_part(path)), whole)
+            faults |= {path: fault for path, fault in zip(whole, problem, strict=True) if fault}
     return faults
 
 

@@ -32,8 +32,8 @@ def locked_versions() -> dict[str, str]:
 
 def requirement(name: str) -> str:
     """Return the project's requirement for a distribution, such as `trl>=1.13`, else its name."""
-    asked = (text.partition(";")[0].strip() for text in _requirements())
-    return next((text for text in asked if _name(text) == name), name)
+    requirements = (text.partition(";")[0].strip() for text in _requirements())
+    return next((text for text in requirements if _name(text) == name), name)
 
 
 def core_names() -> list[str]:

@@ -676,7 +676,9 @@ class Journal(Reader):
 def _list_reports(served: Sequence[Mapping[str, Json]]) -> str | None:
     """Return the reports of endpoints in the journal's form: each once, in a fixed order."""
     return (
-        f"[{','.join(sorted({canonical_json(dict(said)) for said in served}))}]" if served else None
+        f"[{','.join(sorted({canonical_json(dict(report)) for report in served}))}]"
+        if served
+        else None
     )
 
 

@@ -65,13 +65,13 @@ def mend(folder: Path) -> str | None:
         with unread(folder) as free:
             if not free:
                 raise LockedError(f"run {folder.name} is being read by another process") from error
-            told = _cut(folder) or _restore(folder)
-        if told is None:
+            message = _cut(folder) or _restore(folder)
+        if message is None:
             raise DamagedJournalError(
                 f"{error}, but no backup of it is whole: start another run with --run NAME"
             ) from error
         check_journal(folder)
-        return told
+        return message
     finally:
         release(lock)
     return None

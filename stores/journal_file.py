@@ -241,8 +241,8 @@ def _check(folder: Path, database: Any, commits: int) -> None:
     sql = "SELECT value FROM meta WHERE key = 'revision'"
     missing = commits - int(database.execute(sql).fetchall()[0][0])
     if missing > 0:
-        told = f"the last {missing} commits are missing"
-        raise DamagedJournalError(damage(folder, f"{JOURNAL}-wal", told))
+        message = f"the last {missing} commits are missing"
+        raise DamagedJournalError(damage(folder, f"{JOURNAL}-wal", message))
 
 
 def check_journal(folder: Path, *, counted: bool = True) -> None:
@@ -265,9 +265,9 @@ def require_sound(database: Any, folder: Path, *, quick: bool = False) -> None:
     """
     with damage_named(folder):
         kind = "quick_check" if quick else "integrity_check"
-        ((said, *_), *_) = database.execute(f"PRAGMA {kind}").fetchall()
-    if said != "ok":
-        raise DamagedJournalError(damage(folder, JOURNAL, " ".join(str(said).split())))
+        ((message, *_), *_) = database.execute(f"PRAGMA {kind}").fetchall()
+    if message != "ok":
+        raise DamagedJournalError(damage(folder, JOURNAL, " ".join(str(message).split())))
 
 
 @contextmanager

@@ -147,7 +147,7 @@ class Serving:
 
     iteration: int
     stage: str
-    said: Mapping[str, Json]
+    report: Mapping[str, Json]
     units: int
 
 
@@ -415,8 +415,8 @@ class Reader:
     def serving_reports(self) -> list[Serving]:
         """Return the reports of endpoints about themselves, once per stage, in stage order."""
         return [
-            Serving(iteration, stage, json.loads(said), units)
-            for iteration, stage, said, units in self._query(
+            Serving(iteration, stage, json.loads(report), units)
+            for iteration, stage, report, units in self._query(
                 "SELECT u.iteration, u.stage, each.value, count(*) FROM stages s JOIN units u"
                 " ON u.iteration = s.iteration AND u.stage = s.stage, json_each(u.served) each"
                 " WHERE u.served IS NOT NULL GROUP BY u.iteration, s.ordinal, each.value"

@@ -154,7 +154,7 @@ class SnapshotKeeper:
     def __init__(self, journal: "Journal") -> None:
         self.minutes = MINUTES
         self._journal = journal
-        self._wanted = threading.Event()
+        self._requested = threading.Event()
         self._ending = False
         self._away = False
         self._failure: Exception | None = None
@@ -170,7 +170,7 @@ class SnapshotKeeper:
             Exception: the error that ended the thread.
         """
         self._raise_failure()
-        self._wanted.set()
+        self._requested.set()
 
     def check_head(self) -> None:
         """Check that this process is still the run's head, unless the bucket is away.
@@ -185,7 +185,7 @@ class SnapshotKeeper:
     def close(self) -> None:
         """End the thread after its current snapshot."""
         self._ending = True
-        self._wanted.set()
+        self._requested.set()
         if self._journal.lease is not None:
             self._thread.join()
 
@@ -207,12 +207,12 @@ class SnapshotKeeper:
             os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), NICENESS)
         due = earliest = time.monotonic()
         while True:
-            asked = self._wanted.wait(max(0.0, due - time.monotonic()))
+            requested = self._requested.wait(max(0.0, due - time.monotonic()))
             if self._ending:
                 return
-            self._wanted.clear()
+            self._requested.clear()
             now = time.monotonic()
-            if asked:
+            if requested:
                 due = min(due, max(now, earliest))
             if now >= due:
                 kept = self._take_snapshot()

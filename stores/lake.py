@@ -58,7 +58,7 @@ class RunNameError(ValueError):
     code = "LPF-107"
 
 
-class OwedAgainError(RuntimeError):
+class PendingAgainError(RuntimeError):
     """Damaged rows were found and quarantined; their unit is pending again."""
 
     code = "LPF-214"
@@ -217,7 +217,7 @@ class RunWriter:
 
         Raises:
             JournalError: if the unit has not committed rows of that kind.
-            OwedAgainError: if they are missing or altered: the unit is pending again.
+            PendingAgainError: if they are missing or altered: the unit is pending again.
         """
         return from_table(row_type, self.table(row_type, unit))
 
@@ -226,7 +226,7 @@ class RunWriter:
 
         Raises:
             JournalError: if the unit has not committed rows of that kind.
-            OwedAgainError: if they are missing or altered: the unit is pending again.
+            PendingAgainError: if they are missing or altered: the unit is pending again.
         """
         return self._read(unit, TABLES[row_type])
 
@@ -235,7 +235,7 @@ class RunWriter:
 
         Raises:
             JournalError: if the unit has not committed rows of that kind.
-            OwedAgainError: if they are missing or altered: the unit is pending again.
+            PendingAgainError: if they are missing or altered: the unit is pending again.
         """
         rows, folder = self._read(unit, TABLES[row_type]), self.folder / "work" / "unpacked"
         return self.when_there_is_room(lambda: write_rows(make_folder(folder), rows))
@@ -246,7 +246,7 @@ class RunWriter:
         `table` is `checkpoints` or `reward_models`.
 
         Raises:
-            OwedAgainError: if it is damaged: its training is pending again.
+            PendingAgainError: if it is damaged: its training is pending again.
             DamagedError: if it is whole, and only its canary was altered.
             JournalError: if its weights were removed by `lpfloop lake gc`.
         """
@@ -312,7 +312,7 @@ class RunWriter:
         except DamagedError as error:
             raise self._file_lost(self.journal.parts_of(unit)[table], error) from error
 
-    def _file_lost(self, part: Part, error: DamagedError) -> OwedAgainError:
+    def _file_lost(self, part: Part, error: DamagedError) -> PendingAgainError:
         """Make every unit with rows in the damaged file pending again."""
         assert part.file is not None  # noqa: S101 -- damage of the journal has its own error
         path = file_path(self.folder, part.table, part.file)
@@ -329,12 +329,12 @@ class RunWriter:
                 return part.unit
         raise JournalError(f"no unit has published {table}/{name}")
 
-    def _quarantine(self, unit: str, path: Path, error: DamagedError) -> OwedAgainError:
+    def _quarantine(self, unit: str, path: Path, error: DamagedError) -> PendingAgainError:
         """Quarantine a damaged file or folder and make its unit pending again."""
         return self.when_there_is_room(lambda: lose(self.journal, unit, path, str(error)))
 
 
-def lose(journal: Journal, unit: str, path: Path, reason: str) -> OwedAgainError:
+def lose(journal: Journal, unit: str, path: Path, reason: str) -> PendingAgainError:
     """Put a damaged file or folder into quarantine, and make its unit pending again.
 
     Raises:
@@ -345,7 +345,7 @@ def lose(journal: Journal, unit: str, path: Path, reason: str) -> OwedAgainError
     objects_of(journal.folder).quarantine(path, journal.folder / QUARANTINE)
     journal.lose(unit)
     journal.record("damaged", {"unit": unit, "path": str(path), "reason": reason})
-    return OwedAgainError(f"{reason}; unit {unit} is pending again")
+    return PendingAgainError(f"{reason}; unit {unit} is pending again")
 
 
 def removed_checkpoints(journal: Reader) -> frozenset[str]:

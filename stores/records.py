@@ -559,5 +559,5 @@ class Alarm:
     after: float
     limit: float
     stops: bool
-    told: str
+    message: str
     examples: tuple[str, ...]

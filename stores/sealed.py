@@ -159,8 +159,8 @@ def forget_hashes() -> None:
 
 def look_at(path: Path) -> tuple[int, ...]:
     """Return attributes of a file that reveal a change: device, inode, size, times."""
-    told = path.stat()
-    return told.st_dev, told.st_ino, told.st_size, told.st_mtime_ns, told.st_ctime_ns
+    stat = path.stat()
+    return stat.st_dev, stat.st_ino, stat.st_size, stat.st_mtime_ns, stat.st_ctime_ns
 
 
 def _hash_file(file: FileIO, alive: Callable[[], object]) -> str:

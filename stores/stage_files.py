@@ -196,14 +196,14 @@ def holding(
     """
     some = Some(columns=frozenset({"prompt_id"}), prompt_id=prompt_id)
     places = [[f.path(folder) for f in files if f.rows and f.sealed] for files in tables]
-    asked = [
+    conditions = [
         _scan(folder, paths, {"prompt_id": pl.String()}, some, path_column=PATH)
         .filter(pl.col("prompt_id") == prompt_id)
         .select(pl.col(PATH).unique())
         for paths in places
         if paths
     ]
-    hashes = {PurePath(path).stem for found in pl.collect_all(asked) for path in found[PATH]}
+    hashes = {PurePath(path).stem for found in pl.collect_all(conditions) for path in found[PATH]}
     return [[f for f in files if not f.sealed or f.sha256 in hashes] for files in tables]
 
 
@@ -223,8 +223,8 @@ def scan_parts(journal: Reader, table: str, parts: Sequence[Part]) -> pl.LazyFra
             path = file_path(journal.folder, table, file)
             places = {CHUNK: pl.Int32(), ROW: pl.Int32()}
             rows = _scan(journal.folder, [path], {**empty.schema, **places})
-            wanted = pl.col(CHUNK).is_in([part.chunk for part, _ in group])
-            frames.append(rows.filter(wanted).sort(CHUNK, ROW).drop(CHUNK, ROW))
+            in_group = pl.col(CHUNK).is_in([part.chunk for part, _ in group])
+            frames.append(rows.filter(in_group).sort(CHUNK, ROW).drop(CHUNK, ROW))
     return pl.concat(frames) if frames else empty.lazy()
 
 

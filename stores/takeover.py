@@ -96,8 +96,8 @@ def take_over(lake: Path, name: str | None, *, force: bool = False) -> TakenOver
         for damage in missing:
             lose(store.journal, damage.unit, damage.path, damage.reason)
         taken = {"epoch": snapshot.epoch, "number": snapshot.number}
-        told = {"from": before.describe(), **taken, "missing": len(missing)}
-        store.journal.record(TAKEN_OVER, told)
+        record = {"from": before.describe(), **taken, "missing": len(missing)}
+        store.journal.record(TAKEN_OVER, record)
     objects = objects_of(folder)
     for path in objects.files(folder / OWN):
         objects.local_file(path)

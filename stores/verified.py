@@ -146,12 +146,12 @@ def _verify(file: tuple[Path, str]) -> None:
 def with_hashes(data: memoryview, prompt_ids: Sequence[str]) -> bytes:
     """Return the bytes of a Parquet file with the hashes of its pieces, and its rows' prompts."""
     end = len(data) - END - _number(data[-END : -len(MAGIC)])
-    told = json.dumps(list(_groups(data, prompt_ids))).encode()
+    groups = json.dumps(list(_groups(data, prompt_ids))).encode()
     rest = data[end:]
-    digest = hashlib.sha256(told)
+    digest = hashlib.sha256(groups)
     digest.update(rest)
     return b"".join(
-        (data[:end], told, len(told).to_bytes(NUMBER, "little"), digest.digest(), MARK, rest)
+        (data[:end], groups, len(groups).to_bytes(NUMBER, "little"), digest.digest(), MARK, rest)
     )
 
 
@@ -163,10 +163,10 @@ def read_pieces(path: Path) -> Pieces | None:
     with path.open("rb", buffering=0) as file:
         size = os.fstat(file.fileno()).st_size
         tail = os.pread(file.fileno(), TAIL, max(0, size - TAIL))
-        told = _read_list(tail)
-        if told is None or os.pread(file.fileno(), len(MAGIC), 0) != MAGIC:
+        listing = _read_list(tail)
+        if listing is None or os.pread(file.fileno(), len(MAGIC), 0) != MAGIC:
             return None
-    return tuple(_pieces(json.loads(told)))
+    return tuple(_pieces(json.loads(listing)))
 
 
 def select_pieces(pieces: Pieces, some: Some) -> Iterator[Piece]:
@@ -185,10 +185,10 @@ def _read_list(tail: bytes) -> bytes | None:
     if begin < 0 or tail[mark : mark + len(MARK)] != MARK:
         return None
     length = _number(tail[begin : begin + NUMBER])
-    told = tail[max(0, begin - length) : begin]
-    digest = hashlib.sha256(told)
+    listing = tail[max(0, begin - length) : begin]
+    digest = hashlib.sha256(listing)
     digest.update(tail[mark + len(MARK) :])
-    return told if digest.digest() == tail[begin + NUMBER : mark] else None
+    return listing if digest.digest() == tail[begin + NUMBER : mark] else None
 
 
 def _groups(data: memoryview, prompt_ids: Sequence[str]) -> Iterator[dict[str, Any]]:

@@ -75,15 +75,15 @@ def _events(journal: Reader) -> Sequence[Sequence[Any]]:
     return [(round(at * 1000), kind, detail) for at, kind, detail in journal.all_events()]
 
 
-def when_asked(schema: Mapping[str, pl.DataType], rows: Callable[[], pl.LazyFrame]) -> pl.LazyFrame:
+def lazy_rows(schema: Mapping[str, pl.DataType], rows: Callable[[], pl.LazyFrame]) -> pl.LazyFrame:
     """Return a lazy frame that calls `rows` at each scan, and not before."""
 
     def scan(
-        columns: list[str] | None, wanted: pl.Expr | None, limit: int | None, _batch: int | None
+        columns: list[str] | None, predicate: pl.Expr | None, limit: int | None, _batch: int | None
     ) -> Iterator[pl.DataFrame]:
         frame = rows()
-        if wanted is not None:
-            frame = frame.filter(wanted)
+        if predicate is not None:
+            frame = frame.filter(predicate)
         frame = frame.select(columns or pl.all())
         yield (frame if limit is None else frame.head(limit)).collect()
 

@@ -87,7 +87,8 @@ def _claims(best: Mapping[str, Courses], steps: Mapping[str, Courses]) -> list[P
         PaperClaim(
             says=f"with noise the proxy reward still rises {span}",
             paper=PaperFigure(
-                place="Figure 13", said="n stands for the average reward, which rises throughout"
+                place="Figure 13",
+                statement="n stands for the average reward, which rises throughout",
             ),
             estimate=SeedEstimate.of(
                 (_last_doublings(reward) for reward, _ in best[NOISE]), digits=2, signed=True
@@ -97,7 +98,8 @@ def _claims(best: Mapping[str, Courses], steps: Mapping[str, Courses]) -> list[P
         PaperClaim(
             says=f"with noise people like the answers less {span}",
             paper=PaperFigure(
-                place="Figures 12 and 13", said="25 % flips: win-rate falls after n of about 16"
+                place="Figures 12 and 13",
+                statement="25 % flips: win-rate falls after n of about 16",
             ),
             estimate=truth[NOISE],
             below=0,
@@ -105,7 +107,8 @@ def _claims(best: Mapping[str, Courses], steps: Mapping[str, Courses]) -> list[P
         PaperClaim(
             says=f"without noise people like them more {span}",
             paper=PaperFigure(
-                place="Figures 12 and 13", said="without flips: win-rate keeps rising to n = 1024"
+                place="Figures 12 and 13",
+                statement="without flips: win-rate keeps rising to n = 1024",
             ),
             estimate=truth[NO_NOISE],
             above=0,
@@ -113,7 +116,8 @@ def _claims(best: Mapping[str, Courses], steps: Mapping[str, Courses]) -> list[P
         PaperClaim(
             says="late in PPO people's liking rises less with noise than without",
             paper=PaperFigure(
-                place="Figure 5", said="win-rates fall late; not with one annotator without noise"
+                place="Figure 5",
+                statement="win-rates fall late; not with one annotator without noise",
             ),
             estimate=SeedEstimate.difference(late[NOISE], late[NO_NOISE], SCORE, digits=2),
             below=0,

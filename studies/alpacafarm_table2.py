@@ -90,7 +90,7 @@ def _leads(leads: Mapping[StudyArm, SeedEstimate]) -> list[PaperClaim]:
     beats = [
         PaperClaim(
             says=f"{arm.recipe} beats sft",
-            paper=PaperFigure(place=TABLE, said=said[arm]),
+            paper=PaperFigure(place=TABLE, statement=said[arm]),
             estimate=leads[arm],
             above=0,
         )
@@ -99,7 +99,7 @@ def _leads(leads: Mapping[StudyArm, SeedEstimate]) -> list[PaperClaim]:
     return beats + [
         PaperClaim(
             says=f"{arm.recipe} does not, by more than {MARGIN:g} points",
-            paper=PaperFigure(place=TABLE, said=said[arm]),
+            paper=PaperFigure(place=TABLE, statement=said[arm]),
             estimate=leads[arm],
             below=MARGIN,
         )
@@ -111,7 +111,7 @@ def _ranking(rates: Mapping[StudyArm, Sequence[float]]) -> PaperClaim:
     by_seed = zip(*(rates[arm] for arm in IN_PAPER), strict=True)
     return PaperClaim(
         says=f"the {len(IN_PAPER)} methods rank as in the paper's simulation",
-        paper=PaperFigure(place=TABLE, said="Spearman's rho of a ranking with itself is 1"),
+        paper=PaperFigure(place=TABLE, statement="Spearman's rho of a ranking with itself is 1"),
         estimate=SeedEstimate.of(
             (rank_correlation(list(IN_PAPER.values()), seed) for seed in by_seed), digits=2
         ),

@@ -66,19 +66,19 @@ def find(evidence: Evidence) -> StudyFinding:
         claims=[
             PaperClaim(
                 says="the mean reward wanders less over training with the term",
-                paper=PaperFigure(place=PLACE, said="constrains the volatility; no figure"),
+                paper=PaperFigure(place=PLACE, statement="constrains the volatility; no figure"),
                 estimate=SeedEstimate.difference(wanders["with"], wanders["without"], digits=3),
                 below=0,
             ),
             PaperClaim(
                 says="it does so beside the rewards' own standard deviation, too",
-                paper=PaperFigure(place=PLACE, said="more stable training; no figure"),
+                paper=PaperFigure(place=PLACE, statement="more stable training; no figure"),
                 estimate=SeedEstimate.difference(relative["with"], relative["without"], digits=2),
                 below=0,
             ),
             PaperClaim(
                 says=f"accuracy on pairs held back falls by less than {COST:g} points",
-                paper=PaperFigure(place=PLACE, said="no cost is reported"),
+                paper=PaperFigure(place=PLACE, statement="no cost is reported"),
                 estimate=SeedEstimate.difference(accuracy["with"], accuracy["without"], "points"),
                 above=-COST,
             ),

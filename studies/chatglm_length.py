@@ -114,13 +114,13 @@ def find(evidence: Evidence) -> StudyFinding:
         claims=[
             PaperClaim(
                 says="balancing lowers the correlation of reward with length",
-                paper=PaperFigure(place=PLACE, said="alleviates the length bias; no figure"),
+                paper=PaperFigure(place=PLACE, statement="alleviates the length bias; no figure"),
                 estimate=SeedEstimate.difference(bias[on], bias[off], digits=2),
                 below=0,
             ),
             PaperClaim(
                 says=f"what is left of it is within {LEFT:g} of none",
-                paper=PaperFigure(place=PLACE, said="each bucket balanced; no figure"),
+                paper=PaperFigure(place=PLACE, statement="each bucket balanced; no figure"),
                 estimate=SeedEstimate.of(bias[on], digits=2, signed=True),
                 above=-LEFT,
                 below=LEFT,
@@ -130,7 +130,7 @@ def find(evidence: Evidence) -> StudyFinding:
                     f"on equally long answers it costs less than {COST:g} points of agreement with "
                     "people, against as many unbalanced pairs"
                 ),
-                paper=PaperFigure(place=PLACE, said="so that quality counts; no figure"),
+                paper=PaperFigure(place=PLACE, statement="so that quality counts; no figure"),
                 estimate=SeedEstimate.difference(fair[on], fair[control], "points"),
                 above=-COST,
             ),

@@ -111,20 +111,20 @@ def find(evidence: Evidence) -> StudyFinding:
             PaperClaim(
                 says="without the loss probes fall",
                 paper=PaperFigure(
-                    place=PLACE, said="wrong self-identification, invalid JSON; no figure"
+                    place=PLACE, statement="wrong self-identification, invalid JSON; no figure"
                 ),
                 estimate=SeedEstimate.of(off, POINTS, signed=True),
                 above=0,
             ),
             PaperClaim(
                 says="with it they fall less",
-                paper=PaperFigure(place=PLACE, said="preserves abilities of the SFT model"),
+                paper=PaperFigure(place=PLACE, statement="preserves abilities of the SFT model"),
                 estimate=SeedEstimate.difference(on, off, POINTS),
                 below=0,
             ),
             PaperClaim(
                 says=f"with it they fall by less than {KEPT:g} points",
-                paper=PaperFigure(place=PLACE, said="preserves abilities of the SFT model"),
+                paper=PaperFigure(place=PLACE, statement="preserves abilities of the SFT model"),
                 estimate=SeedEstimate.of(on, POINTS, signed=True),
                 below=KEPT,
             ),

@@ -89,14 +89,14 @@ def find(evidence: Evidence) -> StudyFinding:
         claims=[
             PaperClaim(
                 says=f"with the reference the first step's mean reward is within {NEAR:g} sd of 0",
-                paper=PaperFigure(place=PLACE, said="the reward starts near zero"),
+                paper=PaperFigure(place=PLACE, statement="the reward starts near zero"),
                 estimate=first[LESS],
                 above=-NEAR,
                 below=NEAR,
             ),
             PaperClaim(
                 says=f"the score rises by at least {SIMILAR:.0%} of what it rises without",
-                paper=PaperFigure(place=PLACE, said="similar patterns of improvement"),
+                paper=PaperFigure(place=PLACE, statement="similar patterns of improvement"),
                 estimate=SeedEstimate.of(
                     (
                         100 * b / a if a > 0 else None
@@ -111,7 +111,7 @@ def find(evidence: Evidence) -> StudyFinding:
                 says="at the same score the policy has moved less from M_0 with the reference",
                 paper=PaperFigure(
                     place=PLACE,
-                    said=(
+                    statement=(
                         "the estimated KL grows much less in one of the two; the text names the "
                         "one without, and argues for the one with"
                     ),

@@ -74,14 +74,15 @@ def find(evidence: Evidence) -> StudyFinding:
             PaperClaim(
                 says="answers to prompts left out have fewer different texts than to those kept",
                 paper=PaperFigure(
-                    place=PLACE, said="prompts that lead to almost the same responses; no figure"
+                    place=PLACE,
+                    statement="prompts that lead to almost the same responses; no figure",
                 ),
                 estimate=SeedEstimate.difference(left, kept, "points"),
                 below=0,
             ),
             PaperClaim(
                 says="as many PPO steps on the prompts kept raise the held-out reward more",
-                paper=PaperFigure(place=PLACE, said="ensures effectiveness; no figure"),
+                paper=PaperFigure(place=PLACE, statement="ensures effectiveness; no figure"),
                 estimate=SeedEstimate.difference(gains["filtered"], gains["all prompts"], digits=2),
                 above=0,
             ),

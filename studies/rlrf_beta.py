@@ -32,14 +32,14 @@ def find(evidence: Evidence) -> StudyFinding:
         claims=[
             PaperClaim(
                 says="facts: beta 0.01 is better than 0.5",
-                paper=PaperFigure(place=TABLE, said="FactScore 81.80, 78.50, 77.40"),
+                paper=PaperFigure(place=TABLE, statement="FactScore 81.80, 78.50, 77.40"),
                 estimate=SeedEstimate.difference(facts[0.01], facts[0.5], "points"),
                 above=0,
             ),
             *(
                 PaperClaim(
                     says=f"math: beta 0.1 is better than {beta:g}",
-                    paper=PaperFigure(place=TABLE, said=f"GSM8K 47.91 beside {said}"),
+                    paper=PaperFigure(place=TABLE, statement=f"GSM8K 47.91 beside {said}"),
                     estimate=SeedEstimate.difference(math[0.1], math[beta], "points"),
                     above=0,
                 )

@@ -27,7 +27,7 @@ def find_against(evidence: Evidence, rival: StudyArm) -> StudyFinding:
     """Compare the verified score at equal tokens, and the tokens to the same score."""
     courses = {arm.recipe: evidence.by_seed(arm.name, token_course) for arm in (COURSE, rival)}
     own, other = ([_curve(course) for course in of] for of in courses.values())
-    paper = PaperFigure(said=f"{RECIPES[rival.recipe].paper} is compared nowhere with RLRF")
+    paper = PaperFigure(statement=f"{RECIPES[rival.recipe].paper} is compared nowhere with RLRF")
     ends = [min(one[-1][0], two[-1][0]) for one, two in zip(own, other, strict=True)]
     claims = [
         PaperClaim(

@@ -38,7 +38,7 @@ def find(evidence: Evidence) -> StudyFinding:
     small = [
         PaperClaim(
             says=f"{name}: answers are within {WITHIN:g} % as long as M_0's",
-            paper=PaperFigure(place=PLACE, said=said),
+            paper=PaperFigure(place=PLACE, statement=said),
             estimate=told[name],
             above=-WITHIN,
             below=WITHIN,
@@ -47,7 +47,7 @@ def find(evidence: Evidence) -> StudyFinding:
     ]
     beside = PaperClaim(
         says="by reward alone the length moves further, either way, than by feedback",
-        paper=PaperFigure(place=PLACE, said="183.66 to 175.69 tokens, -4.3 %, beside +2.8 %"),
+        paper=PaperFigure(place=PLACE, statement="183.66 to 175.69 tokens, -4.3 %, beside +2.8 %"),
         estimate=SeedEstimate.difference(size[BY_REWARD], size["M_1 (DPO)"], "points"),
         above=0,
     )

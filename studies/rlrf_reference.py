@@ -16,15 +16,16 @@ from lpfloop.loop.studies.study import Study, StudyFinding, StudyTable
 
 PLACES = {
     "math": PaperFigure(
-        place="Figure 2", said="with the solution, ratings tell right from wrong; without, hardly"
+        place="Figure 2",
+        statement="with the solution, ratings tell right from wrong; without, hardly",
     ),
     "facts": PaperFigure(
         place="Figure 3, Section 4.4",
-        said="without the abstract, wrong biographies are not recognised",
+        statement="without the abstract, wrong biographies are not recognised",
     ),
 }
 """The tasks with references, and the paper's result on each."""
-NONE = PaperFigure(place="Section 4.4", said="no figure: only the critics are compared")
+NONE = PaperFigure(place="Section 4.4", statement="no figure: only the critics are compared")
 LABELS = {DPO.name: "with references", NO_REFERENCE.name: "without"}
 
 

@@ -15,7 +15,7 @@ from lpfloop.loop.studies.study import Study, StudyArm, StudyFinding, StudyTable
 
 ARMS = {f"n={N}, m={M}": DPO, f"n={N + M}, m=0": RESAMPLED}
 NONE = PaperFigure(
-    place="Section 3.2", said="no figure: refined answers are the way past what is sampled"
+    place="Section 3.2", statement="no figure: refined answers are the way past what is sampled"
 )
 ALIKE = 5.0
 """Percent by which the tokens of both may differ and still count as the same."""
@@ -38,7 +38,7 @@ def find(evidence: Evidence) -> StudyFinding:
     claims = [
         PaperClaim(
             says=f"both generate the same tokens, within {ALIKE:g} %",
-            paper=PaperFigure(place="Section 4.1", said="n + m is what is held fixed, at 30"),
+            paper=PaperFigure(place="Section 4.1", statement="n + m is what is held fixed, at 30"),
             estimate=SeedEstimate.of(apart, "%", signed=True),
             above=-ALIKE,
             below=ALIKE,

@@ -16,7 +16,7 @@ ARMS = {
     f"two rounds, m={M} each": ROUNDS,
     f"one round, m={2 * M}": WIDE,
 }
-NONE = PaperFigure(place="Section 3.2", said="no figure: the paper refines once")
+NONE = PaperFigure(place="Section 3.2", statement="no figure: the paper refines once")
 
 
 def find(evidence: Evidence) -> StudyFinding:

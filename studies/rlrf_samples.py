@@ -29,14 +29,15 @@ def find(evidence: Evidence) -> StudyFinding:
         claims=[
             PaperClaim(
                 says="seven candidates instead of two make M_1 better",
-                paper=PaperFigure(place=FIGURE, said="sampling more y raises Just-Eval most"),
+                paper=PaperFigure(place=FIGURE, statement="sampling more y raises Just-Eval most"),
                 estimate=SeedEstimate.difference(drafts, few, "points"),
                 above=0,
             ),
             PaperClaim(
                 says="of eight answers, seven candidates are worth more than six refinements",
                 paper=PaperFigure(
-                    place=FIGURE, said="more y has the largest impact; yet n=10, m=20 was chosen"
+                    place=FIGURE,
+                    statement="more y has the largest impact; yet n=10, m=20 was chosen",
                 ),
                 estimate=SeedEstimate.difference(drafts, refined, "points"),
                 above=0,

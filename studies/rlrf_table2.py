@@ -38,7 +38,7 @@ def find(evidence: Evidence) -> StudyFinding:
     better = [
         PaperClaim(
             says=f"{name} is verified more often than M_0",
-            paper=PaperFigure(place=TABLE, said=said),
+            paper=PaperFigure(place=TABLE, statement=said),
             estimate=gains[arm.name],
             above=0,
         )
@@ -47,7 +47,7 @@ def find(evidence: Evidence) -> StudyFinding:
     not_better = [
         PaperClaim(
             says=f"{name} is not, by more than {MARGIN:g} points",
-            paper=PaperFigure(place=TABLE, said=said),
+            paper=PaperFigure(place=TABLE, statement=said),
             estimate=gains[arm.name],
             below=MARGIN,
         )

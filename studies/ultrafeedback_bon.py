@@ -63,7 +63,7 @@ def find(evidence: Evidence) -> StudyFinding:
 def _rise(rates: Sequence[Curve], few: int, many: int, said: str) -> PaperClaim:
     return PaperClaim(
         says=f"the best of {many} wins more often than the best of {few}",
-        paper=PaperFigure(place=PLACE, said=said),
+        paper=PaperFigure(place=PLACE, statement=said),
         estimate=SeedEstimate.difference(
             [rate[many] for rate in rates], [rate[few] for rate in rates], POINTS
         ),

@@ -68,7 +68,7 @@ class WorkedExample(Section):
     explanation: str
 
 
-class AskedProfile(Section):
+class PromptedProfile(Section):
     """The fields common to all annotators of a pool's file; `model` names the annotator's model.
 
     A prompt shows at most `batch_size` pairs. `logit_bias` raises or lowers the logits of tokens,
@@ -84,7 +84,7 @@ class AskedProfile(Section):
     logit_bias: tuple[tuple[int | str, Annotated[float, Field(ge=-100, le=100)]], ...] = ()
 
 
-class Profile(AskedProfile):
+class Profile(PromptedProfile):
     """An annotator whose prompts come from a set of templates.
 
     Prompts begin with `examples` worked pairs. With `ties` the annotator may prefer neither output.
@@ -127,7 +127,7 @@ class VerdictPatterns(Section):
     second: StatedPattern
 
 
-class PublishedProfile(AskedProfile):
+class PublishedProfile(PromptedProfile):
     """An annotator whose prompts were published as a whole.
 
     `prompts` names two files, `NAME_with_inputs.txt` and `NAME_without_inputs.txt`. If a reply does
@@ -162,14 +162,14 @@ class Annotator(Profile):
         """Return the hash of all that shapes its prompts and how they are answered."""
         worked = (*self.worked_examples(with_input=False), *self.worked_examples(with_input=True))
         shown: list[Json] = [example.model_dump(mode="json") for example in worked]
-        asked: list[Json] = [self.name, self.model, self.form, self.batch_size, self.ties]
+        content: list[Json] = [self.name, self.model, self.form, self.batch_size, self.ties]
         drawn: list[Json] = [self.temperature, self.top_p, self.max_tokens, self.logit_bias]
         templates = [self.templates.get(name) for name in PAIR_TEMPLATES.files]
         form = form_text(self.form, several=self.several, language=self.language)
         persona = persona_text(self.persona, self.language) if self.persona else ""
         if self.language != "en" and self.ties:  # The English form covers ties without this text.
             form += tie_text(self.form, self.language)
-        return digest([asked, drawn, shown, templates, form, persona])
+        return digest([content, drawn, shown, templates, form, persona])
 
 
 class PublishedAnnotator(PublishedProfile):
@@ -310,8 +310,8 @@ def _fault(profile: Profile, templates: Mapping[str, str]) -> str | None:
     """Return a setting of a profile that its templates cannot show, as text; None if they can."""
     template = f"its template {profile.template!r}"
     shown = placeholders(templates["frame"], templates.get("system", ""))
-    for wanted, name in ((profile.examples, "examples"), (profile.persona, "persona")):
-        if wanted and name not in shown:
+    for file, name in ((profile.examples, "examples"), (profile.persona, "persona")):
+        if file and name not in shown:
             return f"{template} has no {{{name}}}"
     if profile.examples and "example" not in templates:
         return f"{template} lacks example.txt"
@@ -332,6 +332,10 @@ def _english_only(profile: Profile) -> str | None:
     if profile.examples:
         return f"the worked examples are in English: leave examples out in {profile.language!r}"
     if not (forms / _form_file(profile.form, several=profile.batch_size > 1)).exists():
-        told = ", ".join(sorted(path.stem.removesuffix("_one") for path in forms.glob("*_one.txt")))
-        return f"in the language {profile.language!r} the forms are {told}, about one pair each"
+        available = ", ".join(
+            sorted(path.stem.removesuffix("_one") for path in forms.glob("*_one.txt"))
+        )
+        return (
+            f"in the language {profile.language!r} the forms are {available}, about one pair each"
+        )
     return None

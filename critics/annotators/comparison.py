@@ -22,7 +22,7 @@ from ..guard import BARE, Guard, GuardKey
 from ..judge import (
     ExampleReply,
     Expected,
-    HeardReply,
+    JudgeReply,
     Question,
     Reading,
     absent,
@@ -201,8 +201,8 @@ def _text_reply(annotator: Annotator, group: LabelledExamples, guard: Guard) -> 
     verdicts: list[tuple[str, Preferred, str]] = [
         (label, e.preferred, e.explanation) for label, e in group
     ]
-    said = reply_of(annotator.form, verdicts, several=annotator.several)
-    return said if annotator.short else f"{guard.ahead}{said}"
+    verdict = reply_of(annotator.form, verdicts, several=annotator.several)
+    return verdict if annotator.short else f"{guard.ahead}{verdict}"
 
 
 def _object_reply(annotator: Annotator, group: LabelledExamples) -> str:
@@ -215,8 +215,8 @@ def _object_reply(annotator: Annotator, group: LabelledExamples) -> str:
         }
         for _, e in group
     ]
-    said = {VERDICTS: verdicts} if annotator.several else verdicts[0]
-    return json.dumps(said, ensure_ascii=False)
+    document = {VERDICTS: verdicts} if annotator.several else verdicts[0]
+    return json.dumps(document, ensure_ascii=False)
 
 
 def _ask_published(
@@ -271,20 +271,20 @@ class MatchedVerdicts(Expected[PairChoice]):
         """No verdict on any pair."""
         return (PairChoice(),) * len(self.orders)
 
-    def read(self, reply: HeardReply) -> list[Reading[PairChoice]]:
+    def read(self, reply: JudgeReply) -> list[Reading[PairChoice]]:
         """Read one verdict for each pair, in their order.
 
         Raises:
             UnreadError: if the reply has more or fewer than the prompt has pairs.
         """
-        said = self._match_choices(reply.text)
-        if not said:
+        choices = self._match_choices(reply.text)
+        if not choices:
             raise UnreadError(absent(reply.text, Status.MISSING))
-        if len(said) != self.size:
+        if len(choices) != self.size:
             raise UnreadError(Status.WRONG_NUMBERS)
         return [
             Reading(SCORED, PairChoice(choice if order == "as_given" else TURNED[choice]))
-            for choice, order in zip(said, self.orders, strict=False)
+            for choice, order in zip(choices, self.orders, strict=False)
         ]
 
     def example(self, draw: random.Random, reason: str) -> ExampleReply:
@@ -295,12 +295,12 @@ class MatchedVerdicts(Expected[PairChoice]):
 
     def _match_choices(self, text: str) -> list[Preferred]:
         """Return the choice of each match; each search starts after the previous match."""
-        said = list[Preferred]()
+        choices = list[Preferred]()
         while found := self._next(text):
             choice, match = found
-            said.append(choice)
+            choices.append(choice)
             text = text[match.end() :]
-        return said
+        return choices
 
     def _next(self, text: str) -> tuple[Preferred, re.Match[str]] | None:
         """Return the first match of either pattern."""

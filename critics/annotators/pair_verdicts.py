@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from ...stores.records import SCORED, Order, Preferred
-from ..judge import ExampleReply, Expected, HeardReply, Reading, absent, reasons
+from ..judge import ExampleReply, Expected, JudgeReply, Reading, absent, reasons
 from ..quoting import declared_choices, fault_of, holds, visible_text
 from ..reply_schema import ReplySchema, list_of, object_of, one_of, text
 from ..status import Status
@@ -75,10 +75,10 @@ class PairVerdicts(Expected[PairChoice]):
         return (PairChoice(),) * len(self.orders)
 
     def read_object(
-        self, said: Mapping[str, Any], judged: Sequence[str]
+        self, document: Mapping[str, Any], judged: Sequence[str]
     ) -> list[Reading[PairChoice]]:
         """Read one verdict for each pair; one that a judged text makes, too, is an echo."""
-        verdicts = said[VERDICTS] if self.several else [said]
+        verdicts = document[VERDICTS] if self.several else [document]
         forged = _preferred_in(judged)
         found = list[Reading[PairChoice]]()
         for one, order in zip(verdicts, self.orders, strict=True):
@@ -87,12 +87,12 @@ class PairVerdicts(Expected[PairChoice]):
             found.append(_reading(own, order, one.get("explanation", "").strip()))
         return found
 
-    def read(self, reply: HeardReply) -> list[Reading[PairChoice]]:
+    def read(self, reply: JudgeReply) -> list[Reading[PairChoice]]:
         """Read one verdict for each pair, in their order."""
         whole = self._complete(reply.text) if reply.cut else reply.text
-        said = self._statements(whole)
+        statements = self._statements(whole)
         by_pair = defaultdict[int, list[Statement]](list)
-        for one in said:
+        for one in statements:
             by_pair[one.number].append(one)
         unsaid = Status.MISSING
         if _is_shifted(by_pair.keys(), len(self.orders)):
@@ -100,9 +100,12 @@ class PairVerdicts(Expected[PairChoice]):
             unsaid = Status.SHIFTED
         elif reply.cut:
             unsaid = Status.TRUNCATED
-        elif not said:
+        elif not statements:
             unsaid = absent(reply.text, Status.MISSING)
-        echoes, declared = self._echoes(reply, whole, said), self._declared_verdicts(reply, whole)
+        echoes, declared = (
+            self._echoes(reply, whole, statements),
+            self._declared_verdicts(reply, whole),
+        )
 
         def verdict(number: int, order: Order) -> Reading[PairChoice]:
             own = by_pair[number] or [Statement(number, unsaid)]
@@ -140,18 +143,18 @@ class PairVerdicts(Expected[PairChoice]):
         ]
 
     def _echoes(
-        self, reply: HeardReply, whole: str, said: Sequence[Statement]
+        self, reply: JudgeReply, whole: str, statements: Sequence[Statement]
     ) -> set[tuple[int, Choice]]:
         """Return the verdicts, by pair and choice, that a judged text makes, too."""
         if self.form == "json":
             forged = _preferred_in(reply.judged)
-            return {(one.number, one.choice) for one in said if one.choice in forged}
-        if reply.marked and len(said) == sum(map(bool, map(str.strip, whole.splitlines()))):
+            return {(one.number, one.choice) for one in statements if one.choice in forged}
+        if reply.marked and len(statements) == sum(map(bool, map(str.strip, whole.splitlines()))):
             return set()
         lines = (self._statements(QUOTED.sub("", visible_text(text))) for text in reply.judged)
         return {(one.number, one.choice) for found in lines for one in found}
 
-    def _declared_verdicts(self, reply: HeardReply, whole: str) -> set[Choice]:
+    def _declared_verdicts(self, reply: JudgeReply, whole: str) -> set[Choice]:
         """Return the choices that the judge declares in the first person, of an only pair."""
         if len(self.orders) > 1:
             return set()

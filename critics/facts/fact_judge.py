@@ -24,7 +24,7 @@ from ..guard import BARE, GuardKey
 from ..judge import (
     ExampleReply,
     Expected,
-    HeardReply,
+    JudgeReply,
     Question,
     Reading,
     absent,
@@ -148,11 +148,11 @@ class StatementList(Expected[Statements]):
         return object_of({STATEMENTS: list_of(text(LONGEST), max(FEWEST, self.words))})
 
     def read_object(
-        self, said: Mapping[str, Any], judged: Sequence[str]
+        self, document: Mapping[str, Any], judged: Sequence[str]
     ) -> list[Reading[Statements]]:
         """Read the list."""
         del judged
-        stated = (one.strip() for one in said[STATEMENTS])
+        stated = (one.strip() for one in document[STATEMENTS])
         return [Reading(SCORED, tuple(dict.fromkeys(filter(None, stated))))]
 
     @property
@@ -160,7 +160,7 @@ class StatementList(Expected[Statements]):
         """No statement."""
         return ((),)
 
-    def read(self, reply: HeardReply) -> list[Reading[Statements]]:
+    def read(self, reply: JudgeReply) -> list[Reading[Statements]]:
         """Read the list.
 
         Raises:
@@ -203,7 +203,7 @@ class SupportVerdicts(Expected[StatementSupport]):
         return object_of({VERDICTS: list_of(object_of(verdict), self.count, self.count)})
 
     def read_object(
-        self, said: Mapping[str, Any], judged: Sequence[str]
+        self, document: Mapping[str, Any], judged: Sequence[str]
     ) -> list[Reading[StatementSupport]]:
         """Read a verdict on each statement; one that a judged text gives is an echo."""
         return [
@@ -211,7 +211,7 @@ class SupportVerdicts(Expected[StatementSupport]):
             if holds(judged, [f"{number}: {one['verdict']}"])
             or holds(judged, [f"verdict: {one['verdict']}"])
             else Reading(SCORED, StatementSupport(_SAID[one["verdict"]], one["reason"].strip()))
-            for number, one in enumerate(said[VERDICTS], start=1)
+            for number, one in enumerate(document[VERDICTS], start=1)
         ]
 
     @property
@@ -219,21 +219,21 @@ class SupportVerdicts(Expected[StatementSupport]):
         """No verdict on any statement."""
         return (StatementSupport(),) * self.count
 
-    def read(self, reply: HeardReply) -> list[Reading[StatementSupport]]:
+    def read(self, reply: JudgeReply) -> list[Reading[StatementSupport]]:
         """Read a verdict on each statement.
 
         Raises:
             UnreadError: without a line with a verdict, or with an unknown number.
         """
         lines = map(_LINE.fullmatch, map(str.rstrip, reply.text.splitlines()))
-        said = [(self._number(line), line) for line in lines if line is not None]
-        if not said:
+        numbered = [(self._number(line), line) for line in lines if line is not None]
+        if not numbered:
             raise UnreadError(absent(reply.text, Status.MISSING))
-        if not {number for number, _ in said} <= {*range(1, self.count + 1)}:
+        if not {number for number, _ in numbered} <= {*range(1, self.count + 1)}:
             raise UnreadError(Status.WRONG_NUMBERS)
         return [
-            _read([line for number, line in said if number == wanted], wanted, reply.judged)
-            for wanted in range(1, self.count + 1)
+            _read([line for number, line in numbered if number == place], place, reply.judged)
+            for place in range(1, self.count + 1)
         ]
 
     def example(self, draw: random.Random, reason: str) -> ExampleReply:

@@ -43,14 +43,14 @@ class SupportCount:
         return self.supported / self.judged if self.judged else None
 
 
-def count_support(said: Iterable[Said]) -> SupportCount:
+def count_support(claims: Iterable[Said]) -> SupportCount:
     """Count the verdicts on an answer's statements, without those beyond the limit."""
-    verdicts = Counter(verdict or status for verdict, status in said if status != BEYOND)
+    verdicts = Counter(verdict or status for verdict, status in claims if status != BEYOND)
     judged = [verdicts[name] for name in ("supported", "not_supported", "irrelevant")]
     return SupportCount(*judged, unread=verdicts.total() - sum(judged))
 
 
-def fact_metrics(passages: Sequence[BrokenUp], said: Iterable[Said]) -> Metrics:
+def fact_metrics(passages: Sequence[BrokenUp], claims: Iterable[Said]) -> Metrics:
     """Return the metrics of one answer: its score, the counts behind it, and if it abstains.
 
     They are empty if no passage of the answer could be broken up.
@@ -59,7 +59,7 @@ def fact_metrics(passages: Sequence[BrokenUp], said: Iterable[Said]) -> Metrics:
     if not read:
         return ()
     missing = len(passages) - len(read)
-    count = count_support(said)
+    count = count_support(claims)
     metrics: Metrics = (
         (ABSTAINED, float(not missing and not any(read))),
         (UNREAD, float(count.unread + missing)),

@@ -20,7 +20,7 @@ from typing import Any
 
 from ...stores.chat_markers import WORD_JOINER
 from ...stores.records import GradedAspect
-from ..judge import ExampleReply, Expected, HeardReply, Reading, absent, reasons
+from ..judge import ExampleReply, Expected, JudgeReply, Reading, absent, reasons
 from ..quoting import holds, require_undisputed
 from ..reply_schema import ReplySchema, comment, list_of, object_of, one_of
 from ..status import Status, UnreadError
@@ -100,7 +100,7 @@ class Appraisals(Expected[Appraisal]):
         """No rating of any completion."""
         return (Appraisal(),) * self.count
 
-    def read(self, reply: HeardReply) -> list[Reading[Appraisal]]:
+    def read(self, reply: JudgeReply) -> list[Reading[Appraisal]]:
         """Read an appraisal of each completion.
 
         Raises:
@@ -118,11 +118,12 @@ class Appraisals(Expected[Appraisal]):
         return [_own(_read_appraisal(block, scale), block.number, reply.judged) for block in blocks]
 
     def read_object(
-        self, said: Mapping[str, Any], judged: Sequence[str]
+        self, document: Mapping[str, Any], judged: Sequence[str]
     ) -> list[Reading[Appraisal]]:
         """Read an appraisal of each completion."""
         return [
-            _own(_of_object(one), number, judged) for number, one in enumerate(said[TEXTS], start=1)
+            _own(_of_object(one), number, judged)
+            for number, one in enumerate(document[TEXTS], start=1)
         ]
 
     def example(self, draw: random.Random, reason: str) -> ExampleReply:
@@ -177,15 +178,15 @@ def _read_appraisal(block: _Block, scale: GradeScale) -> Reading[Appraisal]:
     return Reading(status.value, value)
 
 
-def _of_object(said: Mapping[str, Any]) -> Reading[Appraisal]:
-    if not said["rationale"].strip():
+def _of_object(document: Mapping[str, Any]) -> Reading[Appraisal]:
+    if not document["rationale"].strip():
         raise UnreadError(Status.INCOMPLETE)
-    applies = said["rating"] != "N/A"
+    applies = document["rating"] != "N/A"
     value = Appraisal(
-        rating=float(said["rating"]) if applies else None,
-        rationale=said["rationale"].strip(),
-        types=tuple(dict.fromkeys(said.get("types", ()))),
-        type_rationale=said.get("type_rationale", "").strip(),
+        rating=float(document["rating"]) if applies else None,
+        rationale=document["rationale"].strip(),
+        types=tuple(dict.fromkeys(document.get("types", ()))),
+        type_rationale=document.get("type_rationale", "").strip(),
     )
     return Reading((Status.SCORED if applies else Status.NOT_APPLICABLE).value, value)
 

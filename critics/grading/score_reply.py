@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ...stores.records import SCORED
-from ..judge import ExampleReply, Expected, HeardReply, Reading, absent
+from ..judge import ExampleReply, Expected, JudgeReply, Reading, absent
 from ..quoting import Stated, fault_of, holds, require_undisputed, visible_text, without
 from ..reply_schema import ReplySchema, comment, object_of, one_of
 from ..status import Status, UnreadError
@@ -41,14 +41,14 @@ class OverallScore(Expected[Appraisal]):
         return object_of({"critique": comment(), "score": score})
 
     def read_object(
-        self, said: Mapping[str, Any], judged: Sequence[str]
+        self, document: Mapping[str, Any], judged: Sequence[str]
     ) -> list[Reading[Appraisal]]:
         """Read the critique and the score.
 
         Raises:
             UnreadError: if the critique is empty, or a judged text states the score, too.
         """
-        rating, critique = float(said["score"]), said["critique"].strip()
+        rating, critique = float(document["score"]), document["critique"].strip()
         if not critique:
             raise UnreadError(Status.INCOMPLETE)
         if self._is_echoed(rating, "score", judged):
@@ -68,7 +68,7 @@ class OverallScore(Expected[Appraisal]):
             "with the score."
         )
 
-    def read(self, reply: HeardReply) -> list[Reading[Appraisal]]:
+    def read(self, reply: JudgeReply) -> list[Reading[Appraisal]]:
         """Read a critique in words, and the one score.
 
         Raises:

@@ -37,10 +37,10 @@ def texts(value: object) -> list[str]:
     """Return one text or more."""
     if not isinstance(value, list) or not value:
         raise ConfigError("a list of texts")
-    said = cast("list[object]", value)
-    if not all(isinstance(text, str) and text.strip() for text in said):
+    items = cast("list[object]", value)
+    if not all(isinstance(text, str) and text.strip() for text in items):
         raise ConfigError("a list of texts")
-    return cast("list[str]", said)
+    return cast("list[str]", items)
 
 
 def a_number(value: object) -> int:

@@ -128,13 +128,13 @@ def parameters(kind: str, argument: str) -> Mapping[str, object]:
     Raises:
         ConfigError: if one is missing, unknown or of the wrong type.
     """
-    wanted = FAMILIES[kind].parameters
+    needed = FAMILIES[kind].parameters
     given = _object(kind, argument)
     for name in given:
-        if name not in wanted:
-            takes = ", ".join(wanted) or "no parameters"
+        if name not in needed:
+            takes = ", ".join(needed) or "no parameters"
             raise ConfigError(f"check {kind!r} does not know {name!r}; it takes {takes}")
-    read = {name: _read(kind, name, reader, given) for name, reader in wanted.items()}
+    read = {name: _read(kind, name, reader, given) for name, reader in needed.items()}
     _require_paragraph(kind, read)
     return read
 
@@ -179,5 +179,5 @@ def _object(kind: str, argument: str) -> dict[str, object]:
             f"check {kind!r} needs its parameters as a JSON object, not {argument[:60]!r}"
         )
     return {
-        name: said for name, said in cast("dict[str, object]", value).items() if said is not None
+        name: item for name, item in cast("dict[str, object]", value).items() if item is not None
     }

@@ -67,17 +67,17 @@ def _ending(word: str, following: str) -> tuple[str, str]:
     place = _last_mark(word, following)
     if place is None:
         return "", word
-    said, rest = word[: place + 1], word[place + 1 :]
-    if not _is_broken(said, rest[:1], following):
+    head, rest = word[: place + 1], word[place + 1 :]
+    if not _is_broken(head, rest[:1], following):
         return "", word
-    return said, rest.lstrip(CLOSERS)
+    return head, rest.lstrip(CLOSERS)
 
 
-def _is_broken(said: str, closer: str, following: str) -> bool:
+def _is_broken(head: str, closer: str, following: str) -> bool:
     """Whether a sentence ends within a word, or after it, given the next text."""
-    if said[:-1].isalnum() and not closer:
-        return _ends(said, next(TOKEN.finditer(following)).group())
-    context = said + closer if closer else f"{said} {following}"
+    if head[:-1].isalnum() and not closer:
+        return _ends(head, next(TOKEN.finditer(following)).group())
+    context = head + closer if closer else f"{head} {following}"
     return any(_ends(one, other) for one, other in pairwise(TOKEN.findall(context)))
 
 

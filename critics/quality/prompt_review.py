@@ -25,7 +25,7 @@ from ...configs.schema import ConfigError
 from ...configs.section import Section
 from ...stores.keys import digest
 from ..guard import BARE, GuardKey
-from ..judge import ExampleReply, Expected, HeardReply, Question, Reading, build_question
+from ..judge import ExampleReply, Expected, JudgeReply, Question, Reading, build_question
 from ..rating_dictionary import AspectRatings, RatedAspects
 from ..reply_schema import ReplySchema, draw_value, object_of, one_of
 from ..status import Status, UnreadError
@@ -75,8 +75,8 @@ class Taxonomy:
 
     def find_class(self, text: str) -> str | None:
         """Return the class with this name, ignoring case; None if it is unknown."""
-        wanted = text.casefold()
-        return next((name for name in self.names if name.casefold() == wanted), None)
+        folded = text.casefold()
+        return next((name for name in self.names if name.casefold() == folded), None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,23 +109,23 @@ class ReviewReply(Expected[ReviewedPrompt]):
         return object_of({**rated, **named})
 
     def read_object(
-        self, said: Mapping[str, Any], judged: Sequence[str]
+        self, document: Mapping[str, Any], judged: Sequence[str]
     ) -> list[Reading[ReviewedPrompt]]:
         """Read the ratings and the class.
 
         Raises:
             UnreadError: if the prompt holds the ratings, too.
         """
-        rated = {name: one for name, one in said.items() if name != CLASS_FIELD}
+        rated = {name: one for name, one in document.items() if name != CLASS_FIELD}
         (ratings,) = RATINGS.read_object(rated, judged)
-        return [Reading(ratings.status, ReviewedPrompt(ratings.value, said.get(CLASS_FIELD)))]
+        return [Reading(ratings.status, ReviewedPrompt(ratings.value, document.get(CLASS_FIELD)))]
 
     @property
     def nothing(self) -> tuple[ReviewedPrompt]:
         """No rating of the three aspects."""
         return (ReviewedPrompt(*RATINGS.nothing),)
 
-    def read(self, reply: HeardReply) -> list[Reading[ReviewedPrompt]]:
+    def read(self, reply: JudgeReply) -> list[Reading[ReviewedPrompt]]:
         """Read the ratings and the class, which may be given on several lines.
 
         Raises:
@@ -134,7 +134,7 @@ class ReviewReply(Expected[ReviewedPrompt]):
         (ratings,) = RATINGS.read(reply)
         if self.taxonomy is None:
             return [Reading(ratings.status, ReviewedPrompt(ratings.value))]
-        named = {self.taxonomy.find_class(said.strip(MARKS)) for said in CLASS.findall(reply.text)}
+        named = {self.taxonomy.find_class(name.strip(MARKS)) for name in CLASS.findall(reply.text)}
         intention = named.pop() if len(named) == 1 else None
         if intention is None:
             raise UnreadError(Status.NO_CLASS)

@@ -18,7 +18,7 @@ from ..grading.grade_reply import Appraisal, rating_of
 from ..grading.graded_aspects import LOWEST, GradeScale
 from ..guard import BARE, GuardKey
 from ..json_objects import decode_object, json_objects
-from ..judge import ExampleReply, Expected, HeardReply, Question, Reading, absent, build_question
+from ..judge import ExampleReply, Expected, JudgeReply, Question, Reading, absent, build_question
 from ..quoting import Stated, fault_of, holds, require_undisputed, visible_text, without
 from ..reply_schema import ReplySchema, comment, object_of, one_of
 from ..status import Status, UnreadError
@@ -86,14 +86,14 @@ class AspectScores(Expected[Appraisal]):
         return object_of(dict.fromkeys(self.keys, aspect))
 
     def read_object(
-        self, said: Mapping[str, Any], judged: Sequence[str]
+        self, document: Mapping[str, Any], judged: Sequence[str]
     ) -> list[Reading[Appraisal]]:
         """Read a score in each aspect.
 
         Raises:
             UnreadError: if a judged text states these scores, too.
         """
-        numbers = {key: {**one, SCORE: str(one[SCORE])} for key, one in said.items()}
+        numbers = {key: {**one, SCORE: str(one[SCORE])} for key, one in document.items()}
         readings = self._readings(numbers)
         if self._is_echoed(_scores(readings), judged):
             raise UnreadError(Status.ECHO)
@@ -107,7 +107,7 @@ class AspectScores(Expected[Appraisal]):
             "below it the object alone."
         )
 
-    def read(self, reply: HeardReply) -> list[Reading[Appraisal]]:
+    def read(self, reply: JudgeReply) -> list[Reading[Appraisal]]:
         """Read a score in each aspect, or the reason why it is missing.
 
         Raises:
@@ -119,9 +119,9 @@ class AspectScores(Expected[Appraisal]):
         found = [one for one in objects if any(key in (one.value or {}) for key in self.keys)]
         if not found:
             raise UnreadError(absent(reply.text, Status.MISSING))
-        said = [self._readings(one.value or {}) for one in found]
-        readings, scores = said[-1], _scores(said[-1])
-        if any(_scores(one) != scores for one in said):
+        read_objects = [self._readings(one.value or {}) for one in found]
+        readings, scores = read_objects[-1], _scores(read_objects[-1])
+        if any(_scores(one) != scores for one in read_objects):
             raise UnreadError(Status.CONTRADICTORY)
         stated = [Stated(start=one.start, end=one.end) for one in found]
         if fault := fault_of(reply.text, stated):
@@ -136,11 +136,11 @@ class AspectScores(Expected[Appraisal]):
     def example(self, draw: random.Random, reason: str) -> ExampleReply:
         """Return an object with a score and a reason for each aspect."""
         best = self.scale.best
-        said = {key: {REASON: reason, SCORE: draw.randint(LOWEST, best)} for key in self.keys}
-        return ExampleReply("", json.dumps(said, ensure_ascii=False))
+        document = {key: {REASON: reason, SCORE: draw.randint(LOWEST, best)} for key in self.keys}
+        return ExampleReply("", json.dumps(document, ensure_ascii=False))
 
-    def _readings(self, said: Said) -> list[Reading[Appraisal]]:
-        return [self._reading(said.get(key)) for key in self.keys]
+    def _readings(self, document: Said) -> list[Reading[Appraisal]]:
+        return [self._reading(document.get(key)) for key in self.keys]
 
     def _reading(self, value: object) -> Reading[Appraisal]:
         """Read an aspect's value: its score, and its reason if there is one."""
@@ -169,9 +169,9 @@ class AspectScores(Expected[Appraisal]):
         if not stated:
             return False
         return holds(judged, stated) or any(
-            _scores(self._readings(said)) == scores
+            _scores(self._readings(document)) == scores
             for text in judged
-            for said in _every_object(visible_text(text))
+            for document in _every_object(visible_text(text))
         )
 
 

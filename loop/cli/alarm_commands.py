@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
     from ...stores.lake import RunReader
 
-COLUMNS = ("iteration", "code", "severity", "told", "remedy", "examples")
+COLUMNS = ("iteration", "code", "severity", "message", "remedy", "examples")
 
 
 def alarms(

@@ -48,8 +48,8 @@ def annotations(
         from ..evaluation.annotation_list import annotation_rows, quality_rows
 
         if quality:
-            rows, told = quality_rows(run)
-            for sentence in told:
+            rows, sentences = quality_rows(run)
+            for sentence in sentences:
                 say(sentence)
         else:
             rows = annotation_rows(run)

@@ -182,8 +182,8 @@ def _tree() -> typer.Typer:
 app = _tree()
 
 
-def _print_version(wanted: bool) -> None:  # noqa: FBT001 -- as Typer calls it
-    if wanted:
+def _print_version(requested: bool) -> None:  # noqa: FBT001 -- as Typer calls it
+    if requested:
         typer.echo(f"lpfloop {__version__} (Python {platform.python_version()})")
         raise typer.Exit
 

@@ -46,7 +46,7 @@ def _work(order: Mapping[str, Any], ends: int) -> None:
         found = outcome(error)
         if found is None:
             raise
-        end = {"exit": found.exit, "code": found.code, "said": found.said[:LONGEST]}
+        end = {"exit": found.exit, "code": found.code, "said": found.message[:LONGEST]}
         os.write(ends, json.dumps(end).encode())
 
 

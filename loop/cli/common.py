@@ -164,7 +164,7 @@ class Outcome:
 
     exit: Exit
     code: str
-    said: str
+    message: str
 
 
 @contextmanager
@@ -180,7 +180,7 @@ def exit_codes() -> Generator[None]:
             raise
         heads = {Exit.NOTHING_TO_TRAIN_ON: "nothing to train on", Exit.REGRESSED: "stopped"}
         head = f"{heads.get(found.exit, 'error')} {found.code}: "
-        say(found.said if found.exit is Exit.STOPPED else f"{head}{found.said}")
+        say(found.message if found.exit is Exit.STOPPED else f"{head}{found.message}")
         raise typer.Exit(found.exit) from error
 
 
@@ -198,13 +198,13 @@ def outcome(error: Exception) -> Outcome | None:
     code = str(getattr(source, "code", None) or getattr(error, "code", own))
     is_refused = getattr(error, "kind", None) == "refused"
     end = Exit.BAD_INPUT if is_refused else ENDS.get(own, Exit.BAD_INPUT)
-    said = str(error) or "stopped cleanly; `lpfloop resume` continues the run"
-    return Outcome(exit=end, code=code, said=said)
+    message = str(error) or "stopped cleanly; `lpfloop resume` continues the run"
+    return Outcome(exit=end, code=code, message=message)
 
 
 def _unwritable(error: Exception) -> Outcome | None:
     """Return the outcome of an error of the system that says that a file may not be used."""
     if not isinstance(error, OSError) or error.errno not in UNWRITABLE or error.filename is None:
         return None
-    said = f"{error.filename} cannot be written or read here: {error.strerror}"
-    return Outcome(exit=Exit.BAD_INPUT, code=UNWRITABLE_CODE, said=said)
+    message = f"{error.filename} cannot be written or read here: {error.strerror}"
+    return Outcome(exit=Exit.BAD_INPUT, code=UNWRITABLE_CODE, message=message)

@@ -115,7 +115,7 @@ def _write_rankings(
     """
     from rich.console import Console
 
-    from ..data.text_wrap import tell
+    from ..data.text_wrap import print_wrapped
     from ..evaluation.ranking_agreement import ranking_agreement
 
     others = [name.strip() for name in beside.split(",") if name.strip()]
@@ -124,12 +124,12 @@ def _write_rankings(
     out.rows(rows)
     if out.is_table:
         console = Console()
-        tell(
+        print_wrapped(
             console,
             f"Spearman's rank correlation by {metric}: {found.rho:.2f} ({len(rows)} methods)",
         )
         for remark in found.remarks:
-            tell(console, remark)
+            print_wrapped(console, remark)
 
 
 def _write_report(
@@ -175,7 +175,7 @@ def write_comparison(
     """
     from rich.console import Console
 
-    from ..data.text_wrap import tell
+    from ..data.text_wrap import print_wrapped
     from ..evaluation.compare_runs import INITIAL
     from ..evaluation.comparison import (
         compared_runs,
@@ -208,7 +208,7 @@ def write_comparison(
     lines += spent_lines(found)
     lead = "" if against is None else f", with the lead over {against}, paired by prompt"
     over = errors_over(found)
-    tell(console, f"Held-out prompts (test): mean ± standard error over {over}{lead}")
+    print_wrapped(console, f"Held-out prompts (test): mean ± standard error over {over}{lead}")
     print_figures(
         console,
         [("figure", [label for label, _ in lines])],
@@ -220,4 +220,4 @@ def write_comparison(
     rival = None if against is None else result_named(against, found)
     levels = None if rival is None else lead_levels(found, rival)
     for remark in (*([] if levels is None else [levels]), *comparison_remarks(found)):
-        tell(console, remark)
+        print_wrapped(console, remark)

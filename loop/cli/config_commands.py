@@ -23,7 +23,7 @@ from .run_options import (
 if TYPE_CHECKING:
     from ...configs.schema import RunConfig
 
-NOTHING_SAID = RunOptions()
+NO_OPTIONS = RunOptions()
 
 
 def show_config(
@@ -144,10 +144,10 @@ def _find_config(
     from ...configs.load import load_with_sources
     from ...stores.lake import run_names
 
-    said = options != NOTHING_SAID
-    if said and name is not None:
+    given = options != NO_OPTIONS
+    if given and name is not None:
         raise FormError(f"{name} is a run, which has its settings: leave out the options of `run`")
-    if name is not None or (not said and run_names(lake)):
+    if name is not None or (not given and run_names(lake)):
         title, found = _of_run(lake, name)
         return title, found, {}
     chosen = options.in_lake(lake)

@@ -65,12 +65,12 @@ def critique(
     from ..run.terminal import say
 
     critic = model_folder(lake, "critic", critic)
-    wanted = critique_config(_config(critic, config, settings or ()))
+    loaded = critique_config(_config(critic, config, settings or ()))
     answers = answers_file(file, task)
-    run = name or name_of(answers, wanted)
+    run = name or name_of(answers, loaded)
     run_folder(lake, run)
     say(f"{answers.rows:,} rows of {file}; run {run}")
-    job = Job(config=wanted, lake=lake, name=run, answers=answers)
+    job = Job(config=loaded, lake=lake, name=run, answers=answers)
     work_on_answers(job, as_json=as_json)
 
 

@@ -82,7 +82,7 @@ def rebuild_pairs(
     from ..lake.query.runs import open_run
     from ..run.terminal import say
 
-    wanted = DerivationRequest(
+    request = DerivationRequest(
         rule=rule,
         table=table,
         top_k=top_k,
@@ -98,7 +98,7 @@ def rebuild_pairs(
     with closing(open_run(lake, name)) as run:
         if again:
             read = reparse(run, critiques)
-            wanted = replace(wanted, critiques=read.derived.name)
+            request = replace(request, critiques=read.derived.name)
             counts = read.derived.lineage["found"]
             changes = ", ".join(
                 f"{count:,} {key.replace('_', ' ')}"
@@ -106,17 +106,17 @@ def rebuild_pairs(
                 if key != "statuses"
             )
             say(f"{read.derived.name}: {changes}")
-        told = rebuild_pairs(run, wanted)
-    lineage = told.derived.lineage
+        result = rebuild_pairs(run, request)
+    lineage = result.derived.lineage
     made = lineage["table"]
-    was = "was there already, with" if told.again else "holds"
-    lines = [f"{told.derived.name} {was} {lineage['rows'][made]} {made}"]
+    was = "was there already, with" if result.again else "holds"
+    lines = [f"{result.derived.name} {was} {lineage['rows'][made]} {made}"]
     lines += [
         f"{count:>12,}  {outcome.replace('_', ' ')}"
         for outcome, count in lineage["found"]["outcomes"].items()
     ]
-    out.document(told.as_json(), lambda: typer.echo(visible("\n".join(lines))))
-    say(f"`lpfloop train {name} --derived {told.derived.name}{in_lake(lake)}` trains from them")
+    out.document(result.as_json(), lambda: typer.echo(visible("\n".join(lines))))
+    say(f"`lpfloop train {name} --derived {result.derived.name}{in_lake(lake)}` trains from them")
 
 
 def train(
@@ -148,10 +148,10 @@ def train(
     from .run_commands import refuse_secrets
 
     options = RunOptions(config=config, prompts=prompts, policy=policy, settings=settings or ())
-    wanted = TrainingRequest(
+    request = TrainingRequest(
         derived=pairs, iteration=iteration, reward=reward, name=child, options=options
     )
     refuse_secrets(settings or ())
     name = chosen_run(lake, name, tell=True)
-    job = training_job(lake, name, wanted)
+    job = training_job(lake, name, request)
     work_on(job, stop_signal(job.config), None)

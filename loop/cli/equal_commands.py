@@ -80,7 +80,7 @@ def show_equal(
     from rich.console import Console
 
     from ...configs.schema import ConfigError
-    from ..data.text_wrap import tell
+    from ..data.text_wrap import print_wrapped
     from ..evaluation.figure_tables import print_figures, print_texts
     from ..evaluation.method_outcomes import method_outcomes, method_verdicts, shared_metric
     from ..evaluation.plots import check_plot, write_plot
@@ -119,7 +119,7 @@ def show_equal(
         return
     console, seeds = Console(), len(outcomes[0].courses)
     over = f"over {seeds} seeds" if seeds > 1 else "over prompts, as there is one seed"
-    tell(
+    print_wrapped(
         console,
         f"Held-out prompts (test): the last policy within {budget:,} generated tokens; mean "
         f"[95 % {over}]",
@@ -127,14 +127,14 @@ def show_equal(
     columns = list(dict.fromkeys(name for row in rows for name in row))
     figures = [(_heading(name), [_cell(name, row.get(name)) for row in rows]) for name in columns]
     print_figures(console, [("Method", [outcome.method for outcome in outcomes])], figures)
-    tell(console, "Verdicts")
+    print_wrapped(console, "Verdicts")
     print_texts(
         console,
         ("Method", "against", "answer", "by", "difference", "", "prompts"),
         [_verdict_cells(each) for each in verdicts],
     )
     for remark in remarks:
-        tell(console, remark)
+        print_wrapped(console, remark)
 
 
 def _row(outcome: "MethodOutcome") -> "dict[str, FigureInterval]":
@@ -163,7 +163,7 @@ def _cell(name: str, found: "FigureInterval | None") -> str:
     from ..evaluation.method_outcomes import COSTS
     from ..lake.query.format_figures import format_value
 
-    def told(value: float) -> str:
+    def as_text(value: float) -> str:
         if name not in COSTS:
             return format_value(name, value)
         return f"{value:,.2f}" if name == "hours" else f"{value:,.0f}"
@@ -171,8 +171,8 @@ def _cell(name: str, found: "FigureInterval | None") -> str:
     if found is None:
         return ""
     if found.low is None or found.high is None:
-        return told(found.value)
-    return f"{told(found.value)} [{told(found.low)}, {told(found.high)}]"
+        return as_text(found.value)
+    return f"{as_text(found.value)} [{as_text(found.low)}, {as_text(found.high)}]"
 
 
 def _verdict(each: "PairwiseVerdict") -> "dict[str, Json]":

@@ -85,27 +85,27 @@ def _answer(option: str, given: str | None, question: str, checked: Callable[[st
         )
     while True:
         typer.echo(f"{question}: ", nl=False, err=True)
-        said = sys.stdin.readline()
-        if not said:
+        line = sys.stdin.readline()
+        if not line:
             raise FormError(f"{option} was not answered; nothing was written")
         try:
-            return checked(said.strip())
+            return checked(line.strip())
         except (ConfigError, InputError) as error:
             say(f"error {error.code}: {error}")
 
 
-def _prompts(said: str) -> str:
+def _prompts(answer: str) -> str:
     from ..daemon.run_draft import check_prompts
 
-    check_prompts(said)
-    return said
+    check_prompts(answer)
+    return answer
 
 
 def _model(lake: Path, role: str) -> Callable[[str], str]:
-    def checked(said: str) -> str:
+    def checked(answer: str) -> str:
         from ..daemon.run_draft import check_model
 
-        place = model_folder(lake, role, said) or said
+        place = model_folder(lake, role, answer) or answer
         if (role, place) != ("critic", VERIFIER):
             check_model(place)
         return place
@@ -138,8 +138,8 @@ def _draft(
     preset = TINY if {options.policy, options.prompts, options.critic} == {TINY} else OWN
     config = load_config(preset, options.recipe, options.overrides, {})
     check_draft(Job(config=config, lake=lake, name=file.stem))
-    said = [*critic_overrides(options.critic), *map(parse_set, settings)]
-    chosen = [override.path for override in said]
+    overrides = [*critic_overrides(options.critic), *map(parse_set, settings)]
+    chosen = [override.path for override in overrides]
     return starter(config, preset, str(file), chosen), config
 
 

@@ -55,7 +55,7 @@ def _command(table: str, about: str, columns: Sequence[str], *, derived: bool = 
 
         list_rows(lake, name, listed, columns, out)
 
-    wanted = [
+    arguments = [
         _option("name", AnyRun, None, kind=Parameter.POSITIONAL_OR_KEYWORD),
         _option("lake", Lake, DEFAULT_LAKE),
         *([_option("derived", Derived, None)] if derived else []),
@@ -66,8 +66,8 @@ def _command(table: str, about: str, columns: Sequence[str], *, derived: bool = 
         _option("out", RowOutput, Parameter.empty),
     ]
     command.__name__, command.__doc__ = table, about
-    command.__annotations__ = {option.name: option.annotation for option in wanted}
-    vars(command)["__signature__"] = Signature(wanted)
+    command.__annotations__ = {option.name: option.annotation for option in arguments}
+    vars(command)["__signature__"] = Signature(arguments)
     return command
 
 
@@ -75,12 +75,12 @@ def _filters(table: str) -> list[Parameter]:
     """Return an option for each filter of a table."""
     about = TABLES[table]
     options = list[Parameter]()
-    for name, (kind, wanted) in about.filters.items():
+    for name, (kind, help_text) in about.filters.items():
         option = typer.Option(
             f"--{name.replace('_', '-')}",
-            help=wanted.help,
-            min=wanted.least,
-            max=wanted.most,
+            help=help_text.help,
+            min=help_text.least,
+            max=help_text.most,
         )
         hint = Annotated[bool, option] if kind is bool else Annotated[kind | None, option]
         options.append(_option(name, hint, default=False if kind is bool else None))

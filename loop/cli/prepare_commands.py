@@ -59,7 +59,7 @@ def prepare(
     )
     refuse_secrets(settings or ())
     options = options.in_lake(lake)
-    wanted = Preparation(
+    request = Preparation(
         method=method,
         config=options.preset,
         lake=lake,
@@ -71,7 +71,7 @@ def prepare(
     def work(job: "Job") -> None:
         turn(job, stop_signal(job.config, lift_pause=True))
 
-    made = make(wanted, work, say)
+    made = make(request, work, say)
     words = ["lpfloop", "run", "--config", str(options.preset or "tiny")]
     words += ["--prompts", prompts] if prompts else []
     words += ["--policy", made.policy, "--critic", made.policy]

@@ -293,7 +293,7 @@ def resume(
         name = found.job.name
         _detach(["resume", name, *_as_options(options), *flag], name, lake)
         return
-    for line in found.told:
+    for line in found.notes:
         say(line)
     if found.job is None:
         typer.echo(f"{found.daemon} running")

@@ -39,7 +39,7 @@ def search(
     from ..lake.search.text_search import TextSearch
     from ..lake.search.text_search import search as found
 
-    wanted = TextSearch(
+    query = TextSearch(
         text=text,
         table=table,
         run=run,
@@ -47,4 +47,4 @@ def search(
         task=task,
         limit=limit,
     )
-    out.rows(found(lake, wanted), COLUMNS)
+    out.rows(found(lake, query), COLUMNS)

@@ -72,7 +72,7 @@ def turn(job: "Job", stop: "StopSignal", announce: int | None = None) -> None:
     from ..daemon.detach import settle
     from ..daemon.logs import LogReporter, Tee, bound_logs, logging_to
     from ..daemon.loop import run_loop
-    from ..daemon.planning import tell_plan, tell_refined
+    from ..daemon.planning import announce_plan, announce_refined
     from ..daemon.run_reports import run_reports
 
     hide_environment()
@@ -100,8 +100,8 @@ def turn(job: "Job", stop: "StopSignal", announce: int | None = None) -> None:
                 reporter,
                 stop,
                 on_open=on_open,
-                on_begin=tell_plan,
-                on_tried=tell_refined,
+                on_begin=announce_plan,
+                on_tried=announce_refined,
                 on_turned=reports.after,
             )
         else:

@@ -70,8 +70,8 @@ def verify(
         units = len({damage.unit for damage in found})
         say(f"`lpfloop lake repair {name}{in_lake(lake)}` makes these {units} units pending again")
         raise typer.Exit(Exit.FAULT)
-    told = f"{parts} parts and all checkpoints are {'unaltered' if deep else 'there'}"
-    typer.echo(told, err=out.as_json)
+    summary = f"{parts} parts and all checkpoints are {'unaltered' if deep else 'there'}"
+    typer.echo(summary, err=out.as_json)
 
 
 def repair(
@@ -143,8 +143,8 @@ def gc(
     finally:
         journal.close()
     document = [{**asdict(piece), "path": str(piece.path)} for piece in gone]
-    told = "may go" if dry_run else "are gone"
-    out.document(document, lambda: _list_garbage(gone, folder, told))
+    state = "may go" if dry_run else "are gone"
+    out.document(document, lambda: _list_garbage(gone, folder, state))
     if len(gone) < len(found):
         say(f"{len(found) - len(gone)} files of rows stay, as run {name} is being read")
 
@@ -170,9 +170,9 @@ def _list(found: "list[Damage]") -> None:
         typer.echo(visible(f"{place} (unit {damage.unit[:12]}): {damage.reason}"))
 
 
-def _list_garbage(found: "list[Garbage]", folder: Path, told: str) -> None:
+def _list_garbage(found: "list[Garbage]", folder: Path, state: str) -> None:
     from ..data.sanitize import visible
 
     for piece in found:
         typer.echo(visible(f"{piece.size:>14,}  {piece.path.relative_to(folder)}: {piece.reason}"))
-    typer.echo(f"{sum(piece.size for piece in found):>14,}  bytes {told}")
+    typer.echo(f"{sum(piece.size for piece in found):>14,}  bytes {state}")

@@ -88,7 +88,7 @@ def study(
     options = RunOptions(
         config=config, prompts=prompts, policy=policy, critic=critic, settings=settings or ()
     ).in_lake(lake)
-    wanted = StudyRequest(
+    request = StudyRequest(
         study=found,
         seeds=tuple(range(seed, seed + seeds)),
         lake=lake,
@@ -101,18 +101,18 @@ def study(
     def work(job: "Job") -> None:
         turn(job, stop_signal(job.config, lift_pause=True))
 
-    remarks = run_study(wanted, work, say)
-    finding = found.find(wanted.evidence)
+    remarks = run_study(request, work, say)
+    finding = found.find(request.evidence)
     if out.as_json:
-        print_json({"study": found.name, "seeds": list(wanted.seeds), **finding.document()})
+        print_json({"study": found.name, "seeds": list(request.seeds), **finding.document()})
     else:
         _print_finding(found, finding, in_lake(lake))
     if output is not None:
         models = {"--prompts": prompts, "--policy": policy, "--critic": critic}
         facts = PageFacts(
-            seeds=wanted.seeds,
-            world="the tiny world" if wanted.is_tiny else f"the configuration {wanted.config}",
-            command=_command(place, wanted, models, settings or []),
+            seeds=request.seeds,
+            world="the tiny world" if request.is_tiny else f"the configuration {request.config}",
+            command=_command(place, request, models, settings or []),
             remarks=remarks,
             where=in_lake(lake),
         )
@@ -120,35 +120,35 @@ def study(
 
 
 def _command(
-    place: Path, wanted: "StudyRequest", models: "Mapping[str, str | None]", settings: list[str]
+    place: Path, request: "StudyRequest", models: "Mapping[str, str | None]", settings: list[str]
 ) -> str:
-    words = ["lpfloop", "study", str(place), "--seeds", str(len(wanted.seeds))]
-    words += ["--seed", str(wanted.seeds[0])]
-    if not wanted.is_tiny:
-        words += ["--config", str(wanted.config)]
+    words = ["lpfloop", "study", str(place), "--seeds", str(len(request.seeds))]
+    words += ["--seed", str(request.seeds[0])]
+    if not request.is_tiny:
+        words += ["--config", str(request.config)]
     words += [word for option, place in models.items() if place for word in (option, place)]
     words += [word for setting in settings for word in ("--set", setting)]
-    return f"{shlex.join(words)}{in_lake(wanted.lake)}"
+    return f"{shlex.join(words)}{in_lake(request.lake)}"
 
 
 def _print_finding(study: "Study", finding: "StudyFinding", where: str) -> None:
     from rich.console import Console
 
-    from ..data.text_wrap import tell
+    from ..data.text_wrap import print_wrapped
     from ..evaluation.figure_tables import print_texts
     from ..studies.study_pages import claim_table
 
     console = Console()
     if study.built_in:
-        tell(console, f"built in: {study.built_in}")
-    tell(console, study.hypothesis)
+        print_wrapped(console, f"built in: {study.built_in}")
+    print_wrapped(console, study.hypothesis)
     claims = claim_table(finding.claims)
     print_texts(console, claims.columns, claims.rows)
     for note in finding.notes:
-        tell(console, note)
-    tell(console, f"{study.name}: {finding.verdict}")
+        print_wrapped(console, note)
+    print_wrapped(console, f"{study.name}: {finding.verdict}")
     for command in finding.commands:
-        tell(console, f"look at it: `{command}{where}`")
+        print_wrapped(console, f"look at it: `{command}{where}`")
 
 
 def _arms(study: "Study") -> str:

@@ -16,7 +16,7 @@ from ..data.file_row import UnusedFields
 from ..data.filter_counts import KEPT, keeps
 from ..data.sanitize import one_line, visible
 from ..data.short_id import short_id
-from ..data.text_wrap import tell
+from ..data.text_wrap import print_wrapped
 from ..lake.query.answer_logprobs import format_logprobs, format_survival
 from ..lake.query.row_table import print_columns, text_columns
 
@@ -79,15 +79,15 @@ def print_status(
     console = Console()
     following = [] if published is None else [published]
     for line in (*_needs(status), *_state(status), *result, *_warnings(status), *following):
-        tell(console, visible(line))
+        print_wrapped(console, visible(line))
     tables(console)
-    tell(console, f"spent: {_format_spend(status['spend'])}")
+    print_wrapped(console, f"spent: {_format_spend(status['spend'])}")
     for line in _details(status):
-        tell(console, line)
+        print_wrapped(console, line)
     if stages:
         _print_stages(console, status)
     else:
-        tell(console, "each stage: `lpfloop status --stages`")
+        print_wrapped(console, "each stage: `lpfloop status --stages`")
 
 
 def _needs(status: Mapping[str, Any]) -> Iterator[str]:
@@ -106,7 +106,7 @@ def _state(status: Mapping[str, Any]) -> Iterator[str]:
     yield f"run {status['run']}: {daemon['state']}{who}{ended}"
     if status["bucket"]:
         yield f"rows and models are in {status['bucket']}; the journal is at {status['folder']}"
-        yield _snapshot_told(status["snapshot"])
+        yield _snapshot_text(status["snapshot"])
     begun = [] if done else [*status["iterations"], *status["beside"]]
     for iteration in begun:
         for stage in iteration["stages"]:
@@ -145,14 +145,14 @@ def _print_stages(console: Console, status: Mapping[str, Any]) -> None:
     """Print the plan of a run, and a row for each of its stages."""
     plan = cast("Mapping[str, Any]", status["plan"] or {"head": [], "ahead": []})
     for line in plan["head"]:
-        tell(console, line)
+        print_wrapped(console, line)
     rows = list(_stages((*status["iterations"], *status["beside"]), plan["ahead"]))
     if rows:
         console.print()
         print_columns(console, text_columns(STAGES, rows, left=2))
 
 
-def _snapshot_told(snapshot: Mapping[str, Any]) -> str:
+def _snapshot_text(snapshot: Mapping[str, Any]) -> str:
     """Return how much of a run's journal is in its bucket."""
     lag_s = snapshot["lag_s"]
     if lag_s is None:
@@ -173,12 +173,12 @@ def _made_lines(iteration: Mapping[str, Any]) -> Iterator[str]:
         yield format_survival(iteration["update_survival"])
 
 
-def _unused_lines(told: Mapping[str, Any] | None) -> Iterator[str]:
+def _unused_lines(record: Mapping[str, Any] | None) -> Iterator[str]:
     """Yield lines on the fields that an import did not use."""
-    unused = UnusedFields(rows=told["rows"], counts=Counter(told["fields"])) if told else None
-    said = unused.sentence() if unused else None
-    if said is not None:
-        yield one_line(visible(said), limit=LINE)
+    unused = UnusedFields(rows=record["rows"], counts=Counter(record["fields"])) if record else None
+    sentence = unused.sentence() if unused else None
+    if sentence is not None:
+        yield one_line(visible(sentence), limit=LINE)
 
 
 STAGE = 34
@@ -257,8 +257,8 @@ def _busy(found: Mapping[str, Any]) -> Iterator[str]:
 
 def _role_time(role: Mapping[str, Any]) -> str:
     speeds = ((role["calls_per_s"], "calls/s"), (role["tokens_per_s"], "tokens/s"))
-    told = ", ".join(f"{_speed(speed)} {unit}" for speed, unit in speeds if speed)
-    return f"{role['role']} {role['share']:.0%}" + (f" ({told})" if told else "")
+    text = ", ".join(f"{_speed(speed)} {unit}" for speed, unit in speeds if speed)
+    return f"{role['role']} {role['share']:.0%}" + (f" ({text})" if text else "")
 
 
 def _speed(speed: float) -> str:
@@ -284,7 +284,7 @@ def _alike(what: str, found: Mapping[str, Any]) -> str:
     """Return how many near copies are among an iteration's candidates, or among all prompts."""
     if what == "prompts":
         near = f"{found['near_across']:,} of {found['rows']:,} prompts"
-        told = (
+        text = (
             f"{found['overlapping']:,} of {found['held_out']:,} held-out prompts overlap with train"
         )
         sharing = [
@@ -292,12 +292,12 @@ def _alike(what: str, found: Mapping[str, Any]) -> str:
             for eval_set, of in found.get("eval_sets", {}).items()
             if of["overlapping"]
         ]
-        told += f" ({', '.join(sharing)})" if sharing else ""
+        text += f" ({', '.join(sharing)})" if sharing else ""
         if found.get("dev"):
-            told += f", {found['dev_overlapping']:,} of {found['dev']:,} dev prompts"
+            text += f", {found['dev_overlapping']:,} of {found['dev']:,} dev prompts"
         if found.get("dev_in_held_out"):
-            told += f"; {found['dev_in_held_out']:,} dev prompts overlap with held-out ones"
-        return f"{near}; {told}"
+            text += f"; {found['dev_in_held_out']:,} dev prompts overlap with held-out ones"
+        return f"{near}; {text}"
     within, across = f"{found['near_within']:,}", f"{found['near_across']:,}"
     return f"of {found['sampled']:,} candidates {within} within a prompt, {across} across prompts"
 

@@ -30,8 +30,8 @@ def take_over(
     from ..daemon.resuming import takeover
     from ..run.terminal import say
 
-    run, told = takeover(lake, name, force=force)
-    for line in told:
+    run, lines = takeover(lake, name, force=force)
+    for line in lines:
         say(line)
     say(f"`lpfloop resume {run}{in_lake(lake)}` continues it")
     typer.echo(run)

@@ -106,7 +106,7 @@ def diff(
         closing(open_run(lake, name)) as first,
         closing(open_run(lake, to_run or name)) as last,
     ):
-        wanted = DiffRequest(
+        request = DiffRequest(
             before=None if before is None else iteration_of(first, before),
             after=None if after is None else iteration_of(last, called.which if called else after),
             benchmark=benchmark,
@@ -114,5 +114,5 @@ def diff(
             task=task,
             metric=metric,
         )
-        found = compared(first, wanted, None if to_run is None else last)
+        found = compared(first, request, None if to_run is None else last)
     out.document(found.document, lambda: print_page(found.page(limit or LISTED)))

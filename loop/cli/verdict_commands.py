@@ -139,14 +139,14 @@ def _write(document: "Json", lines: Iterable[str], *, as_json: bool) -> None:
     from rich.console import Console
 
     from ..data.sanitize import one_line
-    from ..data.text_wrap import tell
+    from ..data.text_wrap import print_wrapped
     from .tables import LINE, print_json
 
     if as_json:
         print_json(document)
         return
     for line in lines:
-        tell(Console(), one_line(line, limit=LINE))
+        print_wrapped(Console(), one_line(line, limit=LINE))
 
 
 def file_lines(found: "RecordedVerdict") -> list[str]:
@@ -197,14 +197,14 @@ def _numbers(decision: "Decision", figure: str) -> str:
 
     factor, unit, decimals = (100, " %", 1) if figure == PREFERENCE else (1, "", 3)
 
-    def told(value: float, sign: str = "") -> str:
+    def as_text(value: float, sign: str = "") -> str:
         return f"{factor * value:{sign}.{decimals}f}"
 
-    before, after = told(decision.before), told(decision.after)
-    change = f"{before} → {after}{unit}, {told(decision.difference, '+')}"
+    before, after = as_text(decision.before), as_text(decision.after)
+    change = f"{before} → {after}{unit}, {as_text(decision.difference, '+')}"
     if decision.low is None or decision.high is None:
         return change
-    return f"{change} [{told(decision.low, '+')}, {told(decision.high, '+')}]"
+    return f"{change} [{as_text(decision.low, '+')}, {as_text(decision.high, '+')}]"
 
 
 def _prompts(decision: "Decision") -> str:

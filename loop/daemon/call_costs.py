@@ -88,9 +88,9 @@ def _measure_costs(reader: Reader) -> list[tuple[str, CallCost]]:
 
 def _cost(sums: Mapping[str, float], calls: float) -> CallCost:
     """Return the mean cost of a call from sums; runs of earlier versions did not count letters."""
-    asked = sums.get("prompt_letters", 0)
+    letters = sums.get("prompt_letters", 0)
     return CallCost(
         tokens=sums.get("tokens", 0) / calls,
         letters=sums["letters"] / calls if "letters" in sums else None,
-        density=sums.get("prompt_tokens", 0) / asked if asked else None,
+        density=sums.get("prompt_tokens", 0) / letters if letters else None,
     )

@@ -22,11 +22,11 @@ def named_groups(words: str) -> tuple[CheckBy, ...]:
         FormError: if a group does not exist.
     """
     known = [name.value for name in CheckBy]
-    asked = [word.strip() for word in words.split(",") if word.strip()]
-    for word in asked:
+    groups = [word.strip() for word in words.split(",") if word.strip()]
+    for word in groups:
         if word not in known:
             raise FormError(f"--by {word}: no such group; the groups are {', '.join(known)}")
-    return tuple(CheckBy(word) for word in dict.fromkeys(asked))
+    return tuple(CheckBy(word) for word in dict.fromkeys(groups))
 
 
 @contextmanager

@@ -143,15 +143,15 @@ def _read(child: subprocess.Popen[str], order: bytes, lines: SimpleQueue[str]) -
 
 def _raise_end(job: Job, code: int, ended: str, last: str, *, interrupted: bool) -> None:
     """Raise the child's outcome, unless it did all its work."""
-    said: dict[str, Any] = json.loads(ended) if ended else {}
-    kind = ENDS.get(said.get("exit", code), FaultError)
+    end: dict[str, Any] = json.loads(ended) if ended else {}
+    kind = ENDS.get(end.get("exit", code), FaultError)
     if interrupted and (kind is Stopped or code < 0 or code > 128):  # noqa: PLR2004 -- by a signal
         raise KeyboardInterrupt(
             f"run {job.name} was stopped; lpfloop.resume({job.name!r}) continues it"
         )
-    if said:
-        error = kind(said["said"])
-        error.code = said["code"]
+    if end:
+        error = kind(end["said"])
+        error.code = end["code"]
         raise error
     if code:
         raise FaultError(

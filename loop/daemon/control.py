@@ -298,11 +298,11 @@ def resolved_at(config: RunConfig, path: str) -> Json:
     return resolved_values(config, [f for f in settable() if f.path == path])[path]
 
 
-def resolved_values(config: RunConfig, asked: Sequence[ConfigField]) -> dict[str, Json]:
+def resolved_values(config: RunConfig, fields: Sequence[ConfigField]) -> dict[str, Json]:
     """Return the values of some fields of the configuration as plain data, by their paths."""
     whole: Any = resolve_config(config)
     found = dict[str, Json]()
-    for field in asked:
+    for field in fields:
         *sections, name = field.path.split(".")
         values = whole
         for section in sections:

@@ -70,10 +70,10 @@ def name_of(answers: AnswersFile, config: RunConfig) -> str:
     Raises:
         ConfigError: if the critic cannot be used.
     """
-    asked = [answers.facts, semantic(config), FeedbackCritic.from_config(config.critic).digest]
+    content = [answers.facts, semantic(config), FeedbackCritic.from_config(config.critic).digest]
     judge = [_identity(config.critic), own_digests(own_files(config))]
     stem = re.sub(r"[^a-z0-9._-]+", "-", Path(answers.source).stem.lower())[:40]
-    return f"critique-{stem}-{digest([*asked, *judge])[:8]}"
+    return f"critique-{stem}-{digest([*content, *judge])[:8]}"
 
 
 def critique_answers(

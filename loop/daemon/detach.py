@@ -47,10 +47,10 @@ def start(arguments: Sequence[str]) -> Started:
             raise
         code = None if announcement else daemon.wait()
         talk.seek(0)
-        said = talk.read().decode(errors="replace").strip()
+        output = talk.read().decode(errors="replace").strip()
     # The daemon outlives its parent on purpose, so init must reap it.
     daemon.returncode = 0 if code is None else code
-    return Started(pid=int(announcement or daemon.pid), code=code, talk=said)
+    return Started(pid=int(announcement or daemon.pid), code=code, talk=output)
 
 
 def settle(folder: Path, announce: int) -> None:

@@ -332,9 +332,9 @@ def _inputs(config: RunConfig, lake: Path) -> Iterator[Finding]:
     prompts = load_prompts(config.prompts, seed=config.seed, notes=notes, labelled=labels)
     split = Counter(prompt.split for prompt in prompts)
     train, dev, held_out = (split[name] for name in SPLITS)
-    told = f"{train} to train on, {dev} dev, {held_out} held out"
-    yield Finding("prompts", "ok", f"{told} ({config.prompts.source})")
-    yield from (Finding("prompts", "note", said) for said in notes.sentences())
+    counts = f"{train} to train on, {dev} dev, {held_out} held out"
+    yield Finding("prompts", "ok", f"{counts} ({config.prompts.source})")
+    yield from (Finding("prompts", "note", sentence) for sentence in notes.sentences())
 
 
 # devices
@@ -347,15 +347,15 @@ def _machine() -> Iterator[Finding]:
     yield Finding("CPU", "ok", cpu)
     cards, visible = driver_gpus(), visible_gpus()
     sizes = ("" if card.memory is None else f", {card.memory / GIB:.0f} GiB" for card in cards)
-    told = "; ".join(f"{card.name}{size}" for card, size in zip(cards, sizes, strict=True))
+    devices = "; ".join(f"{card.name}{size}" for card, size in zip(cards, sizes, strict=True))
     if cards and is_cpu_build():
         remedy = f"vLLM's CPU build does not use it: {vllm_command(on_gpu=True)}"
-        yield Finding("GPU", "note", told, remedy)
+        yield Finding("GPU", "note", devices, remedy)
     elif len(visible) < len(cards):
-        yield Finding("GPU", "note", f"{told}; {VISIBLE} shows {len(visible)} of them")
+        yield Finding("GPU", "note", f"{devices}; {VISIBLE} shows {len(visible)} of them")
     else:
         none = "none that a driver shows: everything runs on the CPU"
-        yield Finding("GPU", "ok", told or none)
+        yield Finding("GPU", "ok", devices or none)
 
 
 def _cluster(config: RunConfig, roles: Sequence[NeededRole]) -> Iterator[Finding]:

@@ -184,7 +184,7 @@ class EqualComparison:
         for number, trial in enumerate(tried, start=1):
             name = f"{self.suite.prefix}-trial-{short_name(recipe)}-{number}"
             trials[name] = settings = _settings(trial, own)
-            self.note(f"{name}: trial of {recipe}, {size}: {_told(settings)}")
+            self.note(f"{name}: trial of {recipe}, {size}: {_settings_text(settings)}")
             config = self._config(recipe, self._trial_seed, settings, UNEXAMINED, size.settings())
             work_on(Job(config=config, lake=lake, name=name), self.turn, self.note)
         figure, scores = _dev_scores(lake, trials)
@@ -194,10 +194,12 @@ class EqualComparison:
         # Of equal scores the first: the preset's own settings before others.
         best = max(scores, key=scores.__getitem__)
         compared = compared_size(_course(lake, best)[1], size, self.budget, trained)
-        told = ", ".join(f"{score:.3f} by {_told(trials[name])}" for name, score in scores.items())
+        listing = ", ".join(
+            f"{score:.3f} by {_settings_text(trials[name])}" for name, score in scores.items()
+        )
         self.note(
-            f"{recipe}: {figure} on dev prompts is {told}; chosen: {_told(trials[best])}, "
-            f"{compared}"
+            f"{recipe}: {figure} on dev prompts is {listing}; "
+            f"chosen: {_settings_text(trials[best])}, {compared}"
         )
         return trials[best], compared
 
@@ -237,7 +239,7 @@ def _settings(trial: Trial, config: RunConfig) -> dict[str, float]:
     return {path: float(f"{value:.6g}") for path, value in values.items()}
 
 
-def _told(settings: Mapping[str, float]) -> str:
+def _settings_text(settings: Mapping[str, float]) -> str:
     return ", ".join(f"{path}={value:g}" for path, value in settings.items()) or "the preset's own"
 
 

@@ -53,9 +53,9 @@ def evaluate_run(
         policy = None if which is None else policy_of(run, which)
     measured = _measure(lake, name, policy, files, reporter) if files else ()
     step = None if policy is None else policy.at_step
-    wanted = pl.col("benchmark").is_in(measured) if files else measured_on(HELD_OUT, step)
+    measure = pl.col("benchmark").is_in(measured) if files else measured_on(HELD_OUT, step)
     reader = open_run(lake, name)
-    frame = reader.scan("evaluations").filter(wanted).collect()
+    frame = reader.scan("evaluations").filter(measure).collect()
     reader.close()
     found = [Evaluation(**row) for row in frame.to_dicts()]
     return [e for e in found if policy is None or e.iteration == policy.iteration]
@@ -105,17 +105,22 @@ def _measure(
     with open_job(job, every, reporter, StopSignal()) as run:
         it = iteration(run, asked_of.iteration, asked_of)
         for benchmark, prompts in sets.items():
-            asked = chunk_prompts(prompts, config.prompts.chunk)
-            evaluate(it, asked, benchmark=benchmark, step=step)
+            chunks = chunk_prompts(prompts, config.prompts.chunk)
+            evaluate(it, chunks, benchmark=benchmark, step=step)
     return [step_benchmark(benchmark, step) for benchmark in sets]
 
 
 def _read(config: RunConfig, path: Path, beside: Sequence[Prompt]) -> list[Prompt]:
     """Read a file of prompts, none of which may have the id of one in `beside`."""
-    asked = config.prompts
-    notes = notes_of(asked)
+    settings = config.prompts
+    notes = notes_of(settings)
     prompts = read_prompts(
-        path, task=asked.task, shape=shape_of(asked), split="held-out", run=beside, notes=notes
+        path,
+        task=settings.task,
+        shape=shape_of(settings),
+        split="held-out",
+        run=beside,
+        notes=notes,
     )
     notes.require_few(BAD_SHARE, "prompts.skip_bad")
     require_matchable(config, prompts)

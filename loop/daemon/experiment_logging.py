@@ -64,15 +64,15 @@ def log_iteration(run: Run, iteration: int) -> None:
     for name in run.config.tracking.to:
         folder = make_folder(_folder(run) / name)
         note = folder / f"{run.name}.{NOTE}"
-        told = _read(note)
+        logged = _read(note)
         for number in range(iteration + 1):
-            if number not in told.iterations:
-                rows, steps = iteration_rows(run, number, told)
+            if number not in logged.iterations:
+                rows, steps = iteration_rows(run, number, logged)
                 # Before the first telling, so that a second one has the same identity.
-                write_file(note, json.dumps(asdict(told)).encode())
+                write_file(note, json.dumps(asdict(logged)).encode())
                 batch = TrackedBatch(
                     run=run.name,
-                    identity=told.identity,
+                    identity=logged.identity,
                     project=run.config.tracking.project,
                     folder=str(_folder(run)),
                     iteration=number,
@@ -83,10 +83,10 @@ def log_iteration(run: Run, iteration: int) -> None:
                     text = f"{name} could not be told of iteration {number}: {failed}"
                     run.reporter.note(text, "warning", code="W-TRACKER", iteration=number)
                     break
-                told.iterations.append(number)
-                told.rows += len(rows)
-                told.steps = steps
-                write_file(note, json.dumps(asdict(told)).encode())
+                logged.iterations.append(number)
+                logged.rows += len(rows)
+                logged.steps = steps
+                write_file(note, json.dumps(asdict(logged)).encode())
 
 
 def _folder(run: Run) -> Path:
@@ -103,18 +103,18 @@ def _read(note: Path) -> TrackerNote:
 
 
 def iteration_rows(
-    run: Run, iteration: int, told: TrackerNote
+    run: Run, iteration: int, logged: TrackerNote
 ) -> tuple[tuple[TrackedRow, ...], dict[str, int]]:
     """Return an iteration's rows in their order, and the steps of each method up to its end."""
-    steps, found = dict(told.steps), list[tuple[str, int, dict[str, float]]]()
+    steps, found = dict(logged.steps), list[tuple[str, int, dict[str, float]]]()
     for (method, step), values in _training_numbers(run, iteration):
-        found.append((TRAINING_STEP, told.steps.get(method, 0) + step, values))
-        steps[method] = max(steps.get(method, 0), told.steps.get(method, 0) + step)
+        found.append((TRAINING_STEP, logged.steps.get(method, 0) + step, values))
+        steps[method] = max(steps.get(method, 0), logged.steps.get(method, 0) + step)
     for values in (_policy_numbers(run, iteration), _stage_counts(run, iteration)):
         if values:
             found.append((ITERATION, iteration, values))
     rows = (
-        TrackedRow(place=told.rows + i, axis=axis, x=x, values=values)
+        TrackedRow(place=logged.rows + i, axis=axis, x=x, values=values)
         for i, (axis, x, values) in enumerate(found)
     )
     return tuple(rows), steps

@@ -50,10 +50,10 @@ def with_reuse(
             before = stored_config(stored, (), {}).model_copy(update={"iterations": own.iterations})
             if _cut(before) != _cut(own):
                 return replace(plan, fork=parent)
-            asked = required_prompts(before, lake)
-            if content_key(asked) != content_key(prompts):
+            required = required_prompts(before, lake)
+            if content_key(required) != content_key(prompts):
                 return replace(plan, fork=parent)
-            rehearsed = rehearse(before, asked, labels=labels_of(before, lake))
+            rehearsed = rehearse(before, required, labels=labels_of(before, lake))
             rehearsed.require_whole()
         except (ConfigError, InputError, RehearsalError):
             return replace(plan, fork=parent)

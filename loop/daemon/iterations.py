@@ -111,17 +111,17 @@ def _is_over(run: Run, course: CheckpointHistory) -> bool:
     Raises:
         Regressed: if the last policy is worse than the best, and the run is to stop there.
     """
-    standing, wanted = course.standing, run.config.verdict
+    standing, settings = course.standing, run.config.verdict
     if standing is None:
         return False
-    if not standing.accepted and wanted.on_regression == "stop":
+    if not standing.accepted and settings.on_regression == "stop":
         raise Regressed(
             f"{standing.reason}, and verdict.on_regression is stop; the best is "
             f"M_{standing.best_iteration}: `lpfloop run --run NAME --reuse-from "
             f"{run_argument(run.store.folder)} --set verdict.on_regression=rollback` continues "
             "from it, as another run"
         )
-    return wanted.converged_after is not None and course.gainless >= wanted.converged_after
+    return settings.converged_after is not None and course.gainless >= settings.converged_after
 
 
 def _train(it: Iteration, given: Given | None) -> Checkpoint:

@@ -99,9 +99,9 @@ def require_same_run(reader: Reader, job: Job, fingerprint: Mapping[str, Json]) 
     before = json.loads(reader.meta("fingerprint") or "{}")
     changes = changed_fields(before, json.loads(stored))
     if changes:
-        said = "; ".join(changes)
+        differences = "; ".join(changes)
         raise ConfigError(
-            f"run {name} was started with another configuration ({said}); leave these "
+            f"run {name} was started with another configuration ({differences}); leave these "
             f"as they were, or start another run: --run NAME --reuse-from {name} re-uses every "
             "unit that does not depend on them"
         )

@@ -112,7 +112,7 @@ class LogReporter:
     def __init__(self) -> None:
         self._logger = logging.getLogger(RUN_LOGGER)
         self._sums: dict[tuple[int, str], UnitStats] = {}
-        self._told = -EVERY_S
+        self._warned_at = -EVERY_S
 
     def begin(self, iteration: int, stage: str, *, planned: int, done: int) -> None:
         """Log that a stage begins."""
@@ -137,8 +137,8 @@ class LogReporter:
 
     def working(self, iteration: int, stage: str, text: str, left_s: float | None) -> None:
         """Log how far a unit is, at most each `EVERY_S`."""
-        if time.monotonic() - self._told >= EVERY_S:
-            self._told = time.monotonic()
+        if time.monotonic() - self._warned_at >= EVERY_S:
+            self._warned_at = time.monotonic()
             self._log(text, "working", iteration=iteration, stage=stage, left_s=left_s)
 
     def note(self, text: str, event: str = "note", **fields: Json) -> None:

@@ -11,7 +11,7 @@ from ...policies.trainers.job import TrainingError
 from ...stores.bucket import BucketError
 from ...stores.committer import if_there_is_room
 from ...stores.journal_reader import JOURNAL, JournalError
-from ...stores.lake import OwedAgainError, run_folder
+from ...stores.lake import PendingAgainError, run_folder
 from ...stores.records import Prompt
 from ...stores.stage_files import require_unaltered
 from ..data.prompts import load_prompts, notes_of
@@ -140,7 +140,7 @@ def work_until_whole(run: Run, work: Callable[[], None]) -> None:
                 with run.flow:
                     work()
                 break
-            except OwedAgainError as damage:
+            except PendingAgainError as damage:
                 logger.warning("%s; it is made again", damage)
     except (
         Stopped,

@@ -158,7 +158,7 @@ def contradictions(training: TrainingConfig) -> Iterator[str]:
 def _not_here(config: RunConfig) -> Iterator[str]:
     """Yield the requirements of the settings that this machine lacks."""
     training = config.training
-    asked = {
+    requirements = {
         "training.lora.quantise=nf4": ("bitsandbytes", training.lora.quantise == "nf4"),
         "training.optimizer=adamw_8bit": ("bitsandbytes", training.optimizer == "adamw_8bit"),
         "training.liger=true": ("liger-kernel", training.liger),
@@ -167,8 +167,8 @@ def _not_here(config: RunConfig) -> Iterator[str]:
             training.attention in KERNELS,
         ),
     }
-    for setting, (package, wanted) in asked.items():
-        if not wanted:
+    for setting, (package, needed) in requirements.items():
+        if not needed:
             continue
         if not devices().on_gpu:
             yield f"{setting} needs an NVIDIA GPU, and this machine shows none: leave it out"

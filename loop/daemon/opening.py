@@ -124,19 +124,19 @@ def required_roles(job: Job, seen: Observed) -> tuple[NeededRole, ...]:
     """
     require_settings(job.config)
     if job.answers is not None:
-        asked = critic_alone(job.config)
-        require_named(asked, "`lpfloop critique`")
+        needed = critic_alone(job.config)
+        require_named(needed, "`lpfloop critique`")
     else:
-        asked = needed_roles(job.config, seen)
-        require_named(asked, f"the recipe {job.config.recipe.name}")
+        needed = needed_roles(job.config, seen)
+        require_named(needed, f"the recipe {job.config.recipe.name}")
         require_sampling(job.config, seen)
     if seen.trains:
         require_fit(job.config)
-    require_places(job.config, asked)
+    require_places(job.config, needed)
     if seen.trains:
         require_training_places(job.config.training, seen.trainings)
-    require_memory(job.config, asked, trains=job.answers is None)
-    return asked
+    require_memory(job.config, needed, trains=job.answers is None)
+    return needed
 
 
 def parts_of(job: Job, seen: Observed) -> RunParts:
@@ -145,18 +145,18 @@ def parts_of(job: Job, seen: Observed) -> RunParts:
     Raises:
         ConfigError: if something configured cannot be used.
     """
-    asked = required_roles(job, seen)
+    needed = required_roles(job, seen)
     verifying = own_verifier(job.config.critic.verifier)
     critic = FeedbackCritic.from_config(job.config.critic)
     panels, completers = Panels.of(job.config), completers_of(job.config)
     filters = Filters.from_config(job.config)
     grader = grader_of(job.config)
     try:
-        training = training_memory(job.config, asked)
+        training = training_memory(job.config, needed)
         models = Models.of(
             job.config,
             run_folder(job.lake, job.name) / "logs",
-            asked=[role.name for role in asked],
+            needed=[role.name for role in needed],
             roles=panels.roles,
             completers=() if completers is None else completers.others,
             training_bytes=training.most_bytes,

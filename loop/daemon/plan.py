@@ -22,7 +22,7 @@ from ...policies.workers.engine_factory import engine_kind
 from ...stores.keys import Json
 from ...stores.records import Prompt
 from ..data.prompt_rows import SPLITS
-from ..recipes.roles import needed_roles, verifier_asked_by
+from ..recipes.roles import needed_roles, verifier_used_by
 from ..run.models import is_endpoint, locate_model
 from ..run.observed import Observed
 from ..run.prices import Prices
@@ -269,27 +269,27 @@ class _Scaling:
         online = _online(self.config, stage)
         units = self._units(stage) if online is None else planned_steps(rows, online)
         answers = None if online is None else units * online.rollouts
-        asked = [
+        requests = [
             (a, scale if answers is None else answers / max(1, a.calls))
-            for a in stage.asked.values()
+            for a in stage.calls.values()
         ]
         money = Prices.of(self.config).money
         planned = PlannedStage(
             iteration=stage.iteration,
             stage=stage.stage,
             units=units,
-            model=", ".join(dict.fromkeys(a.served.name for a, _ in asked)),
-            calls=round(sum(times * a.calls for a, times in asked)),
+            model=", ".join(dict.fromkeys(a.served.name for a, _ in requests)),
+            calls=round(sum(times * a.calls for a, times in requests)),
             judge_calls=round(
-                sum(times * a.calls for a, times in asked if stage.judge or a.judges)
+                sum(times * a.calls for a, times in requests if stage.judge or a.judges)
             ),
-            prompt_tokens=round(sum(times * a.prompt_tokens for a, times in asked)),
-            tokens=round(sum(times * a.tokens for a, times in asked)),
-            most_tokens=round(sum(times * a.most_tokens for a, times in asked)),
-            measured=all(a.measured for a, _ in asked) and bool(asked),
+            prompt_tokens=round(sum(times * a.prompt_tokens for a, times in requests)),
+            tokens=round(sum(times * a.tokens for a, times in requests)),
+            most_tokens=round(sum(times * a.most_tokens for a, times in requests)),
+            measured=all(a.measured for a, _ in requests) and bool(requests),
             money=sum(
                 times * money(a.served, prompt_tokens=a.prompt_tokens, tokens=a.tokens)
-                for a, times in asked
+                for a, times in requests
             ),
             scored=round(stage.scored * scale),
             rows=rows,
@@ -331,8 +331,8 @@ def _online(config: RunConfig, stage: RehearsedStage) -> OnlineSettings | None:
 def _unpriced_models(rehearsal: Rehearsal) -> list[str]:
     """Return the models elsewhere that are called and lack a price."""
     prices = Prices.of(rehearsal.config)
-    asked = [a.served for stage in rehearsal.stages for a in stage.asked.values()]
-    return sorted({served.name for served in asked if prices.is_missing(served)})
+    models = [a.served for stage in rehearsal.stages for a in stage.calls.values()]
+    return sorted({served.name for served in models if prices.is_missing(served)})
 
 
 def _roles(config: RunConfig, seen: Observed) -> list[PlannedRole]:
@@ -348,7 +348,7 @@ def _roles(config: RunConfig, seen: Observed) -> list[PlannedRole]:
         )
         for role in needed_roles(config, seen)
     ]
-    verbs = verifier_asked_by(config, seen)
+    verbs = verifier_used_by(config, seen)
     place = config.critic.verifier or "shipped"
     rates = PlannedRole(role=VERIFIER, model=place, engine="", asked_by=verbs)
     return [*models, *([rates] if verbs else [])]

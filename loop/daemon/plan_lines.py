@@ -58,8 +58,8 @@ def head_lines(plan: Plan) -> list[str]:
         engine = f" ({role.engine})" if role.engine else ""
         asked_by = ", ".join(role.asked_by)
         lines.append(_cut(f"  {role.role:<9} {_cut_name(role.model)}{engine}: {asked_by}"))
-    asked = {role.role for role in plan.roles}
-    unasked = {"reward"} - asked if VERIFIER in asked else {"critic", "reward"} - asked
+    needed = {role.role for role in plan.roles}
+    unasked = {"reward"} - needed if VERIFIER in needed else {"critic", "reward"} - needed
     lines += [f"  {name:<9} none" for name in sorted(unasked)]
     return [visible(line) for line in (*lines, *_prompts(plan))]
 
@@ -81,13 +81,14 @@ def _title(plan: Plan) -> str:
 def _totals(plan: Plan) -> Iterator[str]:
     """Yield the total costs of all stages."""
     calls, judged = plan.total("calls"), plan.total("judge_calls")
-    asked, drawn, most = (plan.total(n) for n in ("prompt_tokens", "tokens", "most_tokens"))
+    prompt_tokens, drawn, most = (plan.total(n) for n in ("prompt_tokens", "tokens", "most_tokens"))
     sure = "about" if plan.measured else "at most"
     bound = f" (at most {short(most)})" if plan.measured else ""
     money, disk, hours = plan.total("money"), plan.disk, plan.hours
-    told = f", money {sure} {money:,.2f}" if money else ""
-    yield f"total: {calls:,.0f} calls, {judged:,.0f} of them to judges{told}"
-    yield f"  tokens: about {short(asked)} of prompts, {sure} {short(drawn)} of answers{bound}"
+    price = f", money {sure} {money:,.2f}" if money else ""
+    yield f"total: {calls:,.0f} calls, {judged:,.0f} of them to judges{price}"
+    answers = f"{sure} {short(drawn)} of answers{bound}"
+    yield f"  tokens: about {short(prompt_tokens)} of prompts, {answers}"
     yield from map(_cut, _money(plan, money))
     kept = f"{short(disk.rows)}B of rows, {short(disk.models)}B of models"
     yield f"  disk: about {kept}; {short(disk.training)}B more while it trains"
@@ -123,8 +124,8 @@ def _prompts(plan: Plan) -> Iterator[str]:
         if split == DEV and not counts:
             continue
         tasks = _format_counts(counts) if len(counts) > 1 else "".join(counts)
-        told = f" ({tasks})" if tasks else ""
-        yield _cut(f"  prompts   {sum(counts.values()):,} {title}{told}")
+        by_task = f" ({tasks})" if tasks else ""
+        yield _cut(f"  prompts   {sum(counts.values()):,} {title}{by_task}")
     groups = plan.groups
     sets = {name: size for name, size in groups.items() if is_measured_on(name, HELD_OUT)}
     learned = sum(size for name, size in groups.items() if name != DEV and name not in sets)
@@ -133,8 +134,8 @@ def _prompts(plan: Plan) -> Iterator[str]:
     }
     apart = f" ({_format_counts(named)})" if named else ""
     decisive = f", deciding {groups[DEV]:,}" if groups[DEV] else ""
-    told = f"{learned:,}, evaluation {sum(sets.values()):,}{apart}{decisive}"
-    yield _cut(f"  an iteration takes {told}")
+    by_task = f"{learned:,}, evaluation {sum(sets.values()):,}{apart}{decisive}"
+    yield _cut(f"  an iteration takes {by_task}")
     trained = sum(plan.prompts.get(TRAIN, {}).values())
     for rule, count in sorted(plan.left_out.items()):
         yield _cut(f"  left out: {count:,} of {trained:,} ({count / trained:.2%}): {rule}")

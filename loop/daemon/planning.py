@@ -53,8 +53,8 @@ def plan_run(
     costs = costs_in(lake, config)
     shown = rehearsal or rehearse(config, prompts, costs, labels=labels_of(config, lake))
     shown.require_whole()
-    told = [] if config.memory == "ignore" else _memory_lines(config, shown.seen)
-    plan = plan_of(shown, prompts, costs, told)
+    memory_lines = [] if config.memory == "ignore" else _memory_lines(config, shown.seen)
+    plan = plan_of(shown, prompts, costs, memory_lines)
     return plan if fork is None else with_reuse(plan, shown, prompts, lake, fork)
 
 
@@ -109,7 +109,7 @@ def require_folders(config: RunConfig, seen: Observed) -> None:
             require_chat(folder, role.engine or EngineConfig())
 
 
-def tell_plan(run: Run, prompts: Sequence[Prompt], rehearsal: Rehearsal | None = None) -> None:
+def announce_plan(run: Run, prompts: Sequence[Prompt], rehearsal: Rehearsal | None = None) -> None:
     """Report the plan of a run and keep it in its journal; for a resumed run, in one line.
 
     `rehearsal` is the run's, if it was rehearsed already.
@@ -139,7 +139,7 @@ def tell_plan(run: Run, prompts: Sequence[Prompt], rehearsal: Rehearsal | None =
         _warn_of_memory(run)
 
 
-def tell_refined(run: Run, prompts: Sequence[Prompt]) -> None:
+def announce_refined(run: Run, prompts: Sequence[Prompt]) -> None:
     """Report the costs of a run by its smoke test's measurements, unless earlier runs gave them.
 
     The refined plan replaces the first one.

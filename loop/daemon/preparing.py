@@ -81,39 +81,39 @@ class Prepared:
 
 
 def prepare(
-    wanted: Preparation, turn: Callable[[Job], None], note: Callable[[str], None]
+    request: Preparation, turn: Callable[[Job], None], note: Callable[[str], None]
 ) -> Prepared:
     """Make or continue the models that a method begins with; `turn` works on a job to its end.
 
     Raises:
         ConfigError: if anything cannot be used: all inputs are read before the first request.
     """
-    require_possible(wanted)
+    require_possible(request)
     policy: str | None = None
-    for recipe in wanted.recipes:
-        note(f"{wanted.name(recipe)}: {recipe_entry(recipe).summary}")
+    for recipe in request.recipes:
+        note(f"{request.name(recipe)}: {recipe_entry(recipe).summary}")
         try:
-            turn(wanted.job(recipe, policy))
+            turn(request.job(recipe, policy))
         except (Regressed, AlarmStopError) as end:
-            note(f"{wanted.name(recipe)}: {end}")
+            note(f"{request.name(recipe)}: {end}")
         if recipe == LESSONS:
-            policy = made_model(wanted.lake, wanted.name(recipe), "checkpoints")
+            policy = made_model(request.lake, request.name(recipe), "checkpoints")
     return Prepared(
-        policy=f"{wanted.name(LESSONS)}:M_1",
-        reward=made_model(wanted.lake, wanted.name(REWARD), "reward_models"),
+        policy=f"{request.name(LESSONS)}:M_1",
+        reward=made_model(request.lake, request.name(REWARD), "reward_models"),
     )
 
 
-def require_possible(wanted: Preparation) -> None:
+def require_possible(request: Preparation) -> None:
     """Refuse settings that the last recipe would refuse after the first ones were paid.
 
     Raises:
         ConfigError: if a model is missing, or settings do not fit.
         InputError: if a file cannot be read.
     """
-    for recipe in wanted.recipes:
+    for recipe in request.recipes:
         try:
-            dry_plan(wanted.job(recipe))
+            dry_plan(request.job(recipe))
         except ConfigError as error:
             raise ConfigError(f"{recipe}: {error}") from error
 

@@ -20,7 +20,7 @@ from ...stores.records import Message
 from ..data.sanitize import visible
 from ..run.models import Served, locate_model
 from .rehearsal import Rehearsal
-from .stand_ins import Asked, RehearsedStage, Sent
+from .stand_ins import ModelCalls, RehearsedStage, Sent
 
 WIDTH = 80
 EXCERPT = 160
@@ -51,7 +51,7 @@ class ShownTokens:
 
 def stages_of(rehearsal: Rehearsal) -> list[str]:
     """Return the stages of which there is something to show, each once."""
-    shown = (s.stage for s in rehearsal.stages if s.asked or s.row or s.first_scored)
+    shown = (s.stage for s in rehearsal.stages if s.calls or s.row or s.first_scored)
     return list(dict.fromkeys(shown))
 
 
@@ -60,8 +60,8 @@ def preview_lines(rehearsal: Rehearsal, stage: str | None, count: int) -> Iterat
     preview = _Preview(config=rehearsal.config)
     shown = set[str]()
     for notes in rehearsal.stages:
-        wanted = stage is None or stage in (notes.stage, notes.stage.partition(":")[0])
-        if wanted and notes.stage not in shown:
+        matches = stage is None or stage in (notes.stage, notes.stage.partition(":")[0])
+        if matches and notes.stage not in shown:
             shown.add(notes.stage)
             yield from preview.stage(notes, count)
     if rehearsal.ends is not None:
@@ -81,9 +81,9 @@ class _Preview:
 
     def stage(self, notes: RehearsedStage, count: int) -> Iterator[str]:
         """Yield a stage's requests to each of its models, and its training rows."""
-        for asked in notes.asked.values():
-            for sent in asked.sent[:count]:
-                yield from self._request(notes, asked, sent)
+        for calls in notes.calls.values():
+            for sent in calls.sent[:count]:
+                yield from self._request(notes, calls, sent)
         if notes.first_scored is not None:
             yield f"== {notes.stage} -> {self.config.reward.model}"
             yield from _block(_dialogue(notes.first_scored.messages))
@@ -91,8 +91,8 @@ class _Preview:
         if notes.row is not None and notes.job is not None:
             yield from self._row(notes, notes.row)
 
-    def _request(self, notes: RehearsedStage, asked: Asked, sent: Sent) -> Iterator[str]:
-        served, sampling = asked.served, sent.sampling
+    def _request(self, notes: RehearsedStage, calls: ModelCalls, sent: Sent) -> Iterator[str]:
+        served, sampling = calls.served, sent.sampling
         drawn = f"temperature {sampling.temperature:g}, at most {sampling.max_tokens} tokens"
         yield from textwrap.wrap(f"== {notes.stage} -> {served.name}, {drawn}", WIDTH)
         messages = sent.request.messages
@@ -102,8 +102,8 @@ class _Preview:
             yield from _block(_dialogue(messages))
         else:
             text = ShownTokens.of(chat, chat.prompt(messages))
-            told = f"{text.tokens:,} tokens by its own template{_room(served, sent, text)}"
-            yield from textwrap.wrap(told, WIDTH, initial_indent="  ", subsequent_indent="  ")
+            size = f"{text.tokens:,} tokens by its own template{_room(served, sent, text)}"
+            yield from textwrap.wrap(size, WIDTH, initial_indent="  ", subsequent_indent="  ")
             yield from _block(text.text)
         what = "an answer" if sent.request.example is None else "a reply that would be read"
         yield f"  {what}, as the rehearsal had it:"
@@ -167,10 +167,10 @@ def _learned_lines(
     TRL learns every token that a template writes after the prompt, also a line feed after the end
     token.
     """
-    asked = len(chat.split_answer(messages)[0])
+    length = len(chat.split_answer(messages)[0])
     ids = chat.encode(messages)
-    prompt = ShownTokens.of(chat, ids[:asked], longest)
-    answer = ShownTokens.of(chat, ids[asked:], max(0, longest - asked))
+    prompt = ShownTokens.of(chat, ids[:length], longest)
+    answer = ShownTokens.of(chat, ids[length:], max(0, longest - length))
     whole = prompt.tokens + answer.tokens
     over = f", {whole - longest:,} of them cut off" if whole > longest else ""
     yield f"  {name}: {whole:,} tokens, {answer.tokens:,} learned (in {LEARNED}{END}){over}"
@@ -182,12 +182,12 @@ def _learned_lines(
 
 def _conversations(row: Any) -> Iterator[tuple[str, tuple[Message, ...]]]:
     """Yield the conversations of a row that is trained on, by name."""
-    asked = _messages(row["messages"] if "messages" in row else row["prompt"])
+    messages = _messages(row["messages"] if "messages" in row else row["prompt"])
     names = [name for name in ("chosen", "rejected", "completion") if row.get(name)]
     for name in names:
-        yield name, (*asked, *_messages(row[name]))
+        yield name, (*messages, *_messages(row[name]))
     if not names:
-        yield "prompt", asked
+        yield "prompt", messages
 
 
 def _messages(turns: object) -> tuple[Message, ...]:

@@ -88,12 +88,12 @@ def rehearse(
     """
     once = partial(_rehearse, config, prompts, costs or {}, longest, labels)
     # The result depends on whether the recipe calls the reward model, and which prompts it uses.
-    first = once(Observed(asked={REWARD: ()}))
+    first = once(Observed(uses={REWARD: ()}))
     seen, sizes = first.seen, config.prompts.parts
     if first.failed is None and config.iterations:
         _require_use(config, seen)
     require_named(needed_roles(config, seen), f"the recipe {config.recipe.name}")
-    rewarded = REWARD in seen.asked or config.reward.model == NO_MODEL
+    rewarded = REWARD in seen.uses or config.reward.model == NO_MODEL
     if rewarded and laid_out(sizes, seen.parts) == laid_out(sizes, PARTS):
         return first
     return once(seen)
@@ -120,13 +120,13 @@ def _rehearse(
             raise
         except Exception as error:  # noqa: BLE001 -- the error is reported
             # A recipe of the user's own may raise anything, at answers that no model gave.
-            said = f"{type(error).__name__}: {error}".partition("\n")[0]
-            failed = f"the run cannot be planned: {said[:EXCERPT]}"
+            message = f"{type(error).__name__}: {error}".partition("\n")[0]
+            failed = f"the run cannot be planned: {message[:EXCERPT]}"
         stages = () if failed is not None else tuple(_every_stage(run, config))
         seen = replace(run.observe(ended=ends is not None), iterations=config.iterations)
         if failed is not None or not config.iterations:
             # The part that was not seen may still call the reward model.
-            seen = replace(seen, asked={REWARD: (), **seen.asked})
+            seen = replace(seen, uses={REWARD: (), **seen.uses})
         return Rehearsal(
             config=config,
             sample=sample,

@@ -101,23 +101,23 @@ class RehearsedRun(Run):
 
     def observe(self, *, ended: bool) -> Observed:
         """Return the recipe's behaviour so far; `ended`: it had too little to train on."""
-        asked, methods = dict[str, dict[str, None]](), dict[Method, None]()
+        uses, methods = dict[str, dict[str, None]](), dict[Method, None]()
         of_recipe = [n for n in self.notes.stages if n.iteration > 0 and not _evaluates(n.stage)]
         for notes in of_recipe:
-            roles = [self._role_of(a.served) for a in notes.asked.values()]
+            roles = [self._role_of(a.served) for a in notes.calls.values()]
             if notes.job is not None:
                 methods[notes.job.method] = None
                 online = notes.job.online
                 by_reward = online is not None and "reward" in online.weights
                 roles += [POLICY, *([REWARD] if by_reward else [])]
             for role in [*roles, *([REWARD] if notes.scored else [])]:
-                asked.setdefault(role, {})[_verb(notes.stage)] = None
+                uses.setdefault(role, {})[_verb(notes.stage)] = None
         # A method that samples brings the reward model that it trains.
         samples = bool(ONLINE & {*methods})
         trained: list[Method] = [m for m in methods if m != "reward" or not samples]
         return Observed(
             iterations=self.config.iterations,
-            asked={role: tuple(sorted(verbs)) for role, verbs in asked.items()},
+            uses={role: tuple(sorted(found)) for role, found in uses.items()},
             verbs=tuple(dict.fromkeys(_verb(notes.stage) for notes in of_recipe)),
             trainings=tuple(trained),
             trains=bool(methods) or ended,

@@ -42,7 +42,7 @@ class Resumption:
     """The job to resume, and lines on its re-use; without a job, a daemon does it."""
 
     run: str
-    told: tuple[str, ...]
+    notes: tuple[str, ...]
     job: Job | None = None
     daemon: int | None = None
 
@@ -88,7 +88,7 @@ def resumption(
             retry_unscored=retry_unscored,
             answers=answers,
         )
-        return Resumption(run=job.name, told=(*outlook(reader, config), *again), job=job)
+        return Resumption(run=job.name, notes=(*outlook(reader, config), *again), job=job)
 
 
 def _lift_pause(folder: Path, raised: Sequence[Override], *, retry_unscored: bool) -> Resumption:
@@ -105,20 +105,20 @@ def _lift_pause(folder: Path, raised: Sequence[Override], *, retry_unscored: boo
         )
     for override in raised:
         ask(folder, Command(op="set", path=override.path, value=override.value))
-    told = tuple(f"{one.path} is {one.value} from the next unit on" for one in raised)
-    return Resumption(run=name, told=told, daemon=ask(folder, Command(op="resume")).pid)
+    notes = tuple(f"{one.path} is {one.value} from the next unit on" for one in raised)
+    return Resumption(run=name, notes=notes, daemon=ask(folder, Command(op="resume")).pid)
 
 
 def _to_ask_again(reader: RunReader) -> Iterator[str]:
     """Yield lines on replies that are requested again, and on those that stay unread."""
-    asked = to_retry(reader.journal)
-    for stage in asked:
+    pending = to_retry(reader.journal)
+    for stage in pending:
         where = f"iteration {stage.iteration}, {stage.stage}"
         yield f"asks again about {stage.rows:,} {stage.kind.noun} of {where}"
     late = [stage for stage in unscored_stages(reader.journal) if stage.trained is not None]
     if late:
         yield f"{count_unread(late)} stay unread: models learned from the others already"
-    if not asked:
+    if not pending:
         yield "every reply could be read: nothing is asked again"
 
 

@@ -49,8 +49,8 @@ class RunReports:
     job: Job
     reporter: Reporter
     _at_work: "subprocess.Popen[str] | None" = None
-    _told: bool = False
-    _wanted: bool = False
+    _has_warned: bool = False
+    _due: bool = False
 
     def after(self, run: Run, iteration: int) -> None:
         """Begin the report up to this iteration, unless the previous one is still being written.
@@ -62,9 +62,9 @@ class RunReports:
             return
         if find_spec("matplotlib") is None:
             install = pip_install("matplotlib")
-            self._tell(f"no report is written: it needs Matplotlib: `{install}`; {OFF}")
+            self._warn(f"no report is written: it needs Matplotlib: `{install}`; {OFF}")
             return
-        self._wanted = True
+        self._due = True
         idle = self._at_work is None or self._at_work.poll() is not None
         if idle and iteration < self.job.config.iterations:
             self._collect()
@@ -72,7 +72,7 @@ class RunReports:
 
     def drop(self) -> None:
         """Stop writing the present report; the previous one stays."""
-        self._wanted = False
+        self._due = False
         if self._at_work is not None:
             self._at_work.kill()
             self._at_work.communicate()
@@ -80,7 +80,7 @@ class RunReports:
 
     def finish(self) -> None:
         """Write the last report, of the run as it has ended, and wait for it."""
-        if self._wanted:
+        if self._due:
             self.drop()
             self._begin()
             self._collect()
@@ -103,20 +103,20 @@ class RunReports:
             return
         process, self._at_work = self._at_work, None
         try:
-            _, said = process.communicate(timeout=LAST_S)
+            _, output = process.communicate(timeout=LAST_S)
         except subprocess.TimeoutExpired:
             process.kill()
             process.communicate()
             self._note_failure(f"it took over {LAST_S:g} s")
             return
         if process.returncode:
-            self._note_failure((said.strip() or "no reason").splitlines()[-1])
+            self._note_failure((output.strip() or "no reason").splitlines()[-1])
 
     def _note_failure(self, why: str) -> None:
         again = shlex.join(["lpfloop", "report", self.job.name, "--lake", str(self.job.lake)])
-        self._tell(f"the report could not be written ({why}); `{again}` writes it, {OFF}")
+        self._warn(f"the report could not be written ({why}); `{again}` writes it, {OFF}")
 
-    def _tell(self, text: str) -> None:
-        if not self._told:
-            self._told = True
+    def _warn(self, text: str) -> None:
+        if not self._has_warned:
+            self._has_warned = True
             self.reporter.note(text, "warning", code="W-REPORT")

@@ -42,17 +42,17 @@ def _report(run: Run, iteration: int, course: CheckpointHistory) -> None:
     own = results.figure(figure.name).get(iteration)
     if own is None:
         return
-    told = f"{BRIEF_SPLITS.get(split, split)} {figure_label(figure.name)} "
-    told += format_value(figure.name, own.value)
+    label = f"{BRIEF_SPLITS.get(split, split)} {figure_label(figure.name)} "
+    label += format_value(figure.name, own.value)
     if own.change is not None and iteration != own.against:
-        told += f", {format_difference(figure.name, own.change)} since M_{own.against}"
+        label += f", {format_difference(figure.name, own.change)} since M_{own.against}"
     tasks = _tasks(results, figure.name, iteration)
     if 1 < len(tasks) <= MOST_TASKS:
         each = (f"{name} {format_value(figure.name, value)}" for name, value in tasks.items())
-        told += f" ({', '.join(each)})"
+        label += f" ({', '.join(each)})"
     accepted = None if course.standing is None else course.standing.accepted
     run.reporter.note(
-        told + _decision(dev, accepted=accepted),
+        label + _decision(dev, accepted=accepted),
         "score",
         iteration=iteration,
         split=split,

@@ -152,7 +152,7 @@ def _header(name: str, lake: str, allocation: Allocation, *, exclusive: bool) ->
         raise ConfigError(f"--lake {lake!r}: not allowed in the header of a batch file")
     # sbatch reads this line, not the shell; `%` begins its patterns.
     log = f'"{lake}"'.replace("%", "%%")
-    asked = {
+    directives = {
         "gpus-per-node": allocation.gpus,
         "partition": allocation.partition,
         "account": allocation.account,
@@ -170,7 +170,7 @@ def _header(name: str, lake: str, allocation: Allocation, *, exclusive: bool) ->
         "--requeue",
         *(["--no-kill"] if allocation.nodes > 1 else []),
         *(["--exclusive"] if exclusive else []),
-        *(f"--{option}={value}" for option, value in asked.items() if value),
+        *(f"--{option}={value}" for option, value in directives.items() if value),
     ]
 
 

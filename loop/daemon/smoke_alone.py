@@ -35,4 +35,4 @@ def smoke_alone(config: RunConfig, lake: Path, reporter: Reporter, stop: StopSig
             try:
                 try_smoke_test(run, keep_initial(run), order_prompts(prompts, "train", config.seed))
             except UnreadRepliesError as error:
-                raise UnreadRepliesError(error.told) from error
+                raise UnreadRepliesError(error.message) from error

@@ -85,7 +85,7 @@ class Sent:
 
 
 @dataclass(kw_only=True)
-class Asked:
+class ModelCalls:
     """A stage's requests to one model: `calls` in all, their tokens, the first few as they are.
 
     If a stage both samples and judges, a model that does both is called twice: `judges` marks
@@ -118,7 +118,7 @@ class RehearsedStage:
     planned: Planned | None = None
     upstream: Sequence[StageId] = ()
     units: int = 0
-    asked: dict[str, Asked] = field(default_factory=dict[str, Asked])
+    calls: dict[str, ModelCalls] = field(default_factory=dict[str, ModelCalls])
     scored: int = 0
     first_scored: ScoreRequest | None = None
     job: TrainJob | None = None
@@ -158,20 +158,20 @@ class Notes:
         now = self.now
         judges = request.example is not None and now.stage in ONLINE
         name = f"{served.name}, judging" if judges else served.name
-        asked = now.asked.setdefault(name, Asked(served=served, judges=judges))
+        calls = now.calls.setdefault(name, ModelCalls(served=served, judges=judges))
         known = self.measured_cost(judges=judges)
         tokens = sampling.max_tokens if known is None else min(known.tokens, sampling.max_tokens)
         measured = None if known is None else known.letters
         letters = LETTERS_A_TOKEN * tokens if measured is None else measured
         reply = _reply(request, min(round(letters), self.longest))
         prompt_tokens = self._prompt_tokens(served, request, known)
-        asked.calls += 1
-        asked.prompt_tokens += prompt_tokens
-        asked.tokens += tokens
-        asked.measured = known is not None
-        asked.most_tokens += sampling.max_tokens
-        if len(asked.sent) < SHOWN:
-            asked.sent.append(Sent(request, sampling, reply))
+        calls.calls += 1
+        calls.prompt_tokens += prompt_tokens
+        calls.tokens += tokens
+        calls.measured = known is not None
+        calls.most_tokens += sampling.max_tokens
+        if len(calls.sent) < SHOWN:
+            calls.sent.append(Sent(request, sampling, reply))
         return Completion(
             request_id=request.request_id,
             text=reply,
@@ -363,7 +363,7 @@ class StandInTrainer:
         answers = list[Candidate]()
         for one in draws_of_step(job.online, 1, read_prompts(job.data)):
             request = Request(
-                request_id=one.candidate_id, messages=one.asked.messages, seed=one.seed
+                request_id=one.candidate_id, messages=one.prompt.messages, seed=one.seed
             )
             completion = self.notes.answer(self.policy, request, sampling)
             answers.append(candidate_row(job.online, one, completion))

@@ -47,7 +47,7 @@ class TrainingRequest:
         return "reward-model" if self.reward else "dpo"
 
 
-def training_job(lake: Path, name: str, wanted: TrainingRequest) -> Job:
+def training_job(lake: Path, name: str, request: TrainingRequest) -> Job:
     """Return the job that trains from rows of a run.
 
     Raises:
@@ -59,39 +59,39 @@ def training_job(lake: Path, name: str, wanted: TrainingRequest) -> Job:
     """
     with closing(open_run(lake, name)) as run:
         if run.journal.meta(IMPORTED) is not None:
-            return _from_labels(lake, name, wanted)
-        return _from_loop(run, lake, wanted)
+            return _from_labels(lake, name, request)
+        return _from_loop(run, lake, request)
 
 
-def _from_labels(lake: Path, name: str, wanted: TrainingRequest) -> Job:
+def _from_labels(lake: Path, name: str, request: TrainingRequest) -> Job:
     """Return the job of a run that learns from the comparisons of an imported one."""
-    options = wanted.options
+    options = request.options
     if options.policy is None:
         raise ConfigError(
             f"run {name} was imported without a policy to train: name one with --policy FOLDER"
         )
-    if wanted.iteration is not None:
+    if request.iteration is not None:
         raise ConfigError(f"--iteration: run {name} was imported, and all of its rows are taken")
-    table = "" if wanted.derived is None else f"/{wanted.derived}"
-    said = (
+    table = "" if request.derived is None else f"/{request.derived}"
+    selection = (
         ("iterations", 1),
         ("annotation.source", [f"{OF_RUN}{name}{table}"]),
         # The presets of the methods measure by annotators, which are not configured here.
         ("assessment.reference", None),
     )
-    first = [Override(source=TRAIN, path=path, value=value) for path, value in said]
-    asked = replace(options, recipe=wanted.method, settings=(*first, *options.settings))
-    config = asked.in_lake(lake).resolve()
-    default = _child_name(name, wanted) if wanted.derived else f"{name}-{wanted.method}"
-    return Job(config=config, lake=lake, name=wanted.name or default)
+    first = [Override(source=TRAIN, path=path, value=value) for path, value in selection]
+    loop_options = replace(options, recipe=request.method, settings=(*first, *options.settings))
+    config = loop_options.in_lake(lake).resolve()
+    default = _child_name(name, request) if request.derived else f"{name}-{request.method}"
+    return Job(config=config, lake=lake, name=request.name or default)
 
 
-def _from_loop(run: RunReader, lake: Path, wanted: TrainingRequest) -> Job:
+def _from_loop(run: RunReader, lake: Path, request: TrainingRequest) -> Job:
     """Return the job of a child that is given a derived table of a run."""
-    name, options = run.folder.name, wanted.options
+    name, options = run.folder.name, request.options
     require_loop(run.journal)
     require_own_files(run.journal)
-    if wanted.derived is None:
+    if request.derived is None:
         own = run_argument(run.folder)
         raise ConfigError(
             f"run {name} has a loop: name the table to train on with --derived (`lpfloop lake "
@@ -99,15 +99,15 @@ def _from_loop(run: RunReader, lake: Path, wanted: TrainingRequest) -> Job:
         )
     _refuse_foreign(name, options)
     config = stored_config(_stored_settings(run.journal), options.overrides, os.environ)
-    given = given_by(run, wanted.derived, wanted.iteration, config, reward=wanted.reward)
+    given = given_by(run, request.derived, request.iteration, config, reward=request.reward)
     config = config.model_copy(update={"iterations": given.iteration})
-    child = wanted.name or _child_name(name, wanted)
+    child = request.name or _child_name(name, request)
     return Job(config=config, lake=lake, name=child, fork=name, given=given)
 
 
-def _child_name(name: str, wanted: TrainingRequest) -> str:
+def _child_name(name: str, request: TrainingRequest) -> str:
     """Return the default name of a run that trains from a derived table."""
-    return f"{name}-{wanted.derived}{'-reward' if wanted.reward else ''}"
+    return f"{name}-{request.derived}{'-reward' if request.reward else ''}"
 
 
 def _refuse_foreign(name: str, options: RunOptions) -> None:

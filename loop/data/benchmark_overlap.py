@@ -69,10 +69,10 @@ def _texts(path: Path) -> Iterator[str]:
             continue
         except RowError as error:
             raise InputError(f"prompts.rules.benchmarks: {path}, {place}: {error}") from error
-        yield asked_in(prompt)
+        yield question_text(prompt)
 
 
-def asked_in(prompt: Prompt) -> str:
+def question_text(prompt: Prompt) -> str:
     """Return the text of a prompt without its system message."""
     return "\n".join(m.content for m in prompt.messages if m.role != SYSTEM).strip()
 
@@ -80,14 +80,14 @@ def asked_in(prompt: Prompt) -> str:
 def measured_texts(files: Sequence[BenchmarkFile], own: Sequence[Prompt]) -> pl.DataFrame:
     """Return the measured texts: `name` of the file or split, `family` if known, and `text`."""
     rows = [(file.name, None, text) for file in files for text in file.texts]
-    rows += [(f"{p.split} prompts", p.family, asked_in(p)) for p in own]
+    rows += [(f"{p.split} prompts", p.family, question_text(p)) for p in own]
     schema = {"name": pl.String, "family": pl.String, "text": pl.String}
     return pl.DataFrame(rows, schema=schema, orient="row").with_row_index("test")
 
 
 def measured_digest(files: Sequence[BenchmarkFile], own: Sequence[Prompt]) -> Json:
     """Return the hashes of the measured texts, independent of the files' paths."""
-    texts = sorted([p.split, p.family or "", asked_in(p)] for p in own)
+    texts = sorted([p.split, p.family or "", question_text(p)] for p in own)
     return [*([file.name, file.digest] for file in files), *([digest(texts)] if own else [])]
 
 
@@ -99,10 +99,10 @@ def overlapping(train: pl.Series, measured: pl.DataFrame) -> pl.DataFrame:
     found = [pl.DataFrame(schema=_FOUND)]
     for n, long in ((LONG_GRAM, True), (SHORT_GRAM, False)):
         texts = measured.filter(is_long("text") == long)
-        wanted = _own_grams(texts, n)
-        if not wanted.is_empty():
+        grams_of_tests = _own_grams(texts, n)
+        if not grams_of_tests.is_empty():
             found += [
-                _shared_grams(train.slice(start, AT_ONCE), start, wanted, n)
+                _shared_grams(train.slice(start, AT_ONCE), start, grams_of_tests, n)
                 for start in range(0, len(train), AT_ONCE)
             ]
     most = pl.concat(found).sort("row", "share", "test", descending=[False, True, False])
@@ -113,18 +113,18 @@ def _own_grams(texts: pl.DataFrame, n: int) -> pl.DataFrame:
     """Return the n-grams of each text (`test`, `gram`), without the template's."""
     each = grams(texts["text"], n).unique()
     group = pl.coalesce("family", "name").gather(each["row"])
-    told = each.with_columns(texts.select(group=group, test=pl.col("test").gather(each["row"])))
+    labelled = each.with_columns(texts.select(group=group, test=pl.col("test").gather(each["row"])))
     sizes = texts.group_by(group=pl.coalesce("family", "name")).agg(size=pl.len())
-    told = told.join(sizes, on="group").with_columns(n=pl.len().over("group", "gram"))
+    labelled = labelled.join(sizes, on="group").with_columns(n=pl.len().over("group", "gram"))
     common = (pl.col("size") >= FEWEST) & (pl.col("n") >= TEMPLATE * pl.col("size"))
-    return told.filter(~common).select("test", "gram")
+    return labelled.filter(~common).select("test", "gram")
 
 
-def _shared_grams(train: pl.Series, start: int, wanted: pl.DataFrame, n: int) -> pl.DataFrame:
+def _shared_grams(train: pl.Series, start: int, test_grams: pl.DataFrame, n: int) -> pl.DataFrame:
     # Of the texts that have an n-gram one is enough: else many that share it meet many.
-    first = wanted.group_by("gram").agg(pl.col("test").min())
+    first = test_grams.group_by("gram").agg(pl.col("test").min())
     shared = grams(train, n).unique().join(first, on="gram").group_by("row", "test").agg(n=pl.len())
-    sizes = wanted.group_by("test").agg(all=pl.len())
+    sizes = test_grams.group_by("test").agg(all=pl.len())
     return shared.join(sizes, on="test").select(
         (pl.col("row") + start).cast(pl.UInt32), "test", share=pl.col("n") / pl.col("all")
     )

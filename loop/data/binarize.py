@@ -191,6 +191,6 @@ def _outcomes(
     return outcome_rows(known, rows, how, success=Outcome.PAIRED, reasons=reasons, otherwise=last)
 
 
-def _fates(told: pl.DataFrame) -> dict[str, list[str]]:
-    found = told.group_by("fate", maintain_order=True).agg("name")
+def _fates(outcomes: pl.DataFrame) -> dict[str, list[str]]:
+    found = outcomes.group_by("fate", maintain_order=True).agg("name")
     return dict(found.iter_rows())

@@ -101,16 +101,16 @@ def is_long(text: str) -> pl.Expr:
 def _shared_texts(known: pl.DataFrame, tested: pl.DataFrame, n: int, near: Near) -> pl.DataFrame:
     if tested.is_empty():
         return pl.DataFrame(schema=_OVERLAPS)
-    wanted = grams(tested["text"], n).unique()
-    wanted = wanted.with_columns(family=tested["family"].gather(wanted["row"]))
-    there = grams(known["text"], n).join(wanted.select("gram").unique(), on="gram", how="semi")
+    test_grams = grams(tested["text"], n).unique()
+    test_grams = test_grams.with_columns(family=tested["family"].gather(test_grams["row"]))
+    there = grams(known["text"], n).join(test_grams.select("gram").unique(), on="gram", how="semi")
     there = there.select("gram", family=known["family"].gather(there["row"])).unique()
     same = pl.col("family").eq_missing(pl.col("family_right"))
     kept = {"any": pl.lit(value=True), "own": same, "other": ~same}[near]
-    met = wanted.join(there, on="gram", how="inner").filter(kept)
+    met = test_grams.join(there, on="gram", how="inner").filter(kept)
     shared = met.group_by("row").agg(pl.col("gram").n_unique())
-    told = shared.join(wanted.group_by("row").agg(pl.len().alias("all")), on="row")
-    return told.select(
-        tested["id"].gather(told["row"]).alias("id"),
+    counts = shared.join(test_grams.group_by("row").agg(pl.len().alias("all")), on="row")
+    return counts.select(
+        tested["id"].gather(counts["row"]).alias("id"),
         (pl.col("gram") / pl.col("all")).alias("share"),
     )

@@ -40,11 +40,11 @@ def csv_rows(path: Path, bad: BadRow) -> Iterator[Placed]:
         if not header:
             header = _header(path, line, cells)
         elif len(cells) != len(header):
-            told = (
+            problem = (
                 f"the row has {len(cells)} columns and the header {len(header)}; put values that "
                 "hold the separator or a line break into double quotes"
             )
-            bad(path, place, RowError(told))
+            bad(path, place, RowError(problem))
         else:
             named = zip(header, cells, strict=True)
             yield place, Row((name, unguard_cell(cell) or None) for name, cell in named if name)
@@ -62,11 +62,11 @@ def _records(path: Path, bad: BadRow) -> Iterator[tuple[int, list[str]]]:
         try:
             cells = next(reader, None)
         except csv.Error as error:
-            told = RowError(f"not a readable row of CSV: {error}; look at its double quotes")
+            problem = RowError(f"not a readable row of CSV: {error}; look at its double quotes")
             if not named or UNCLOSED in str(error):
                 # Without its header, or below a quote that never closes, rows cannot be separated.
-                raise InputError(f"{path}, line {begun}: {told}") from error
-            bad(path, f"line {begun}", told)
+                raise InputError(f"{path}, line {begun}: {problem}") from error
+            bad(path, f"line {begun}", problem)
             cells = []
         if cells is None:
             return

@@ -119,8 +119,8 @@ class Row(dict[str, object]):
         found = dict(self._misread)
         for row, own in self._made:
             for name, why in row.misreadings().items():
-                if (told := own.get(name, name)) is not None:
-                    found[told] = why
+                if (value := own.get(name, name)) is not None:
+                    found[value] = why
         return found
 
     def _noting(self, row: "Row", own: Mapping[str, str | None]) -> "Row":

@@ -142,8 +142,8 @@ def _unpack(name: str, text: str) -> object:
         value = parse_rows(text)
     except RowError as error:
         if speaks and BEGINS.match(text):
-            told = f"{name!r} holds a conversation that is not valid JSON: {error}"
-            raise RowError(told) from error
+            problem = f"{name!r} holds a conversation that is not valid JSON: {error}"
+            raise RowError(problem) from error
         return text
     if isinstance(value, str) and BEGINS.match(value):
         raise RowError(f"{name!r} holds a conversation that is written as JSON twice; do it once")

@@ -76,21 +76,21 @@ def verdicts(critiques: Frame, deciding: Deciding | None = None) -> Frame:
     ratings = pl.col("aspects").list.eval(pl.element().struct.field("rating"))
     by_model = critiques.filter(~by_person)
     if deciding.agreement is None:
-        said = by_model.select(
+        verdict_rows = by_model.select(
             "candidate_id",
             ratings=ratings,
             mean_rating=pl.when(scored).then(ratings.list.mean()),
             scored=scored,
         )
     else:
-        said = _levels(by_model.filter(scored), deciding.agreement)
+        verdict_rows = _levels(by_model.filter(scored), deciding.agreement)
     if deciding.people == "decide":
         rated = critiques.filter(by_person & scored)
         last = rated.unique(["candidate_id", "critic"], keep="last", maintain_order=True)
-        said = pl.concat([said, _levels(last, "mean")])
+        verdict_rows = pl.concat([verdict_rows, _levels(last, "mean")])
     every = pl.col("ratings").list.eval(pl.element().eq_missing(1)).list.all()
     some = pl.col("ratings").list.eval(pl.element().is_in([0, -1]).fill_null(value=False))
-    return said.select(
+    return verdict_rows.select(
         "candidate_id",
         pl.col("ratings").list.drop_nulls(),
         "mean_rating",
@@ -143,18 +143,18 @@ def last_votes(preferences: pl.LazyFrame) -> pl.LazyFrame:
 def judge(
     candidates: pl.DataFrame,
     rewards: pl.DataFrame,
-    said: pl.DataFrame | None = None,
+    verdict_rows: pl.DataFrame | None = None,
 ) -> pl.DataFrame:
     """Add to each candidate its reward and the columns of `verdicts`."""
     whole = (pl.col("finish_reason") == "stop") & pl.col("text").str.contains(VISIBLE)
     scores = rewards.select("candidate_id", reward="score")
-    if said is None:
+    if verdict_rows is None:
         # Not at import: a process that has started Polars' threads must not be forked.
-        said = verdicts(empty("critiques"))
+        verdict_rows = verdicts(empty("critiques"))
     return (
         candidates.select("prompt_id", "candidate_id", "text", usable=whole)
         .join(last_of_candidate(scores), on="candidate_id", how="left", maintain_order="left")
-        .join(last_of_candidate(said), on="candidate_id", how="left", maintain_order="left")
+        .join(last_of_candidate(verdict_rows), on="candidate_id", how="left", maintain_order="left")
         .with_columns(
             pl.col("ratings").fill_null([]),
             pl.col("success", "failure").fill_null(value=False),
@@ -170,6 +170,6 @@ def with_same_text(judged: pl.DataFrame) -> pl.DataFrame:
     return numbered.with_columns(first).drop("normal")
 
 
-def last_of_candidate(said: Frame) -> Frame:
+def last_of_candidate(verdict_rows: Frame) -> Frame:
     """Return one row of each candidate, the last: of several rewards it is the one that counts."""
-    return said.unique("candidate_id", keep="last", maintain_order=True)
+    return verdict_rows.unique("candidate_id", keep="last", maintain_order=True)

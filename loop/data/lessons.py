@@ -87,11 +87,11 @@ class Lessons:
 
     def tables(self, drafts: pl.DataFrame) -> RowsByType:
         """Return the rows, each draft's prompt's number of them, and filter counts of the fates."""
-        asked = drafts.unique("prompt_id", keep="first", maintain_order=True)
+        firsts = drafts.unique("prompt_id", keep="first", maintain_order=True)
         by = Origin(rule=self.rule, iteration=self.iteration)
         made = rows_frame(Demonstration, self.rows)
         outcomes = outcome_rows(
-            asked, made, by, success=Outcome.DEMONSTRATED, otherwise=self.missing
+            firsts, made, by, success=Outcome.DEMONSTRATED, otherwise=self.missing
         )
         return {
             Demonstration: self.rows,
@@ -114,8 +114,8 @@ def graded_lessons(
         if grade.aspect != "overall" or grade.candidate_id not in known:
             continue
         about, reply, fate = known[grade.candidate_id], _reply(grade), grade.status
-        told = about.principle and Principle.read(about.principle).text
-        question = grader.ask("overall", prompts[grade.prompt_id], [about.text], told)
+        principle = about.principle and Principle.read(about.principle).text
+        question = grader.ask("overall", prompts[grade.prompt_id], [about.text], principle)
         if fate == SCORED:
             (read,) = question.read(reply, "stop")
             same = read.value.rating == grade.rating and grade.rationale.strip()

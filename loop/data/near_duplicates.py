@@ -62,10 +62,10 @@ class Alike:
 
 def alike(texts: pl.DataFrame) -> Alike:
     """Compare all texts of a frame with `id`, `group` and `text`."""
-    told = texts.select("id", "group", copy_key(pl.col("text")).alias("key")).with_row_index("row")
-    pairs = _near(told.hstack(signatures(texts["text"]))) if texts.height else _no_pairs()
+    keyed = texts.select("id", "group", copy_key(pl.col("text")).alias("key")).with_row_index("row")
+    pairs = _near(keyed.hstack(signatures(texts["text"]))) if texts.height else _no_pairs()
     return Alike(
-        texts=told,
+        texts=keyed,
         within=pairs.filter(~pl.col("across")).drop("across"),
         across=pairs.filter("across").drop("across"),
     )
@@ -81,9 +81,9 @@ def signatures(texts: pl.Series) -> pl.DataFrame:
     return minima(grams(texts, GRAM), len(texts))
 
 
-def minima(told: pl.DataFrame, count: int) -> pl.DataFrame:
+def minima(hashes: pl.DataFrame, count: int) -> pl.DataFrame:
     """Return the minima of the n-grams of each of `count` texts, as returned by `grams`."""
-    found = told.group_by("row").agg(**_LEAST_HASHES)
+    found = hashes.group_by("row").agg(**_LEAST_HASHES)
     rows = pl.DataFrame({"row": pl.int_range(count, dtype=pl.UInt32, eager=True)})
     return rows.join(found, on="row", how="left", maintain_order="left").drop("row")
 

@@ -114,8 +114,8 @@ def pair(judged: pl.DataFrame, prompts: pl.DataFrame, how: Pairing) -> Made:
     sides = either.drop("same", strict=False).with_row_index("row")
     chosen, rejected = _draw_sides(sides, how)
     rows = pair_rows(sides[chosen], sides[rejected], prompts, how)
-    told = _repetitions(split, how) if how.distinct else ()
-    return Made(rows, _outcomes(split, prompts, rows, Outcome.PAIRED, how), told)
+    repetitions = _repetitions(split, how) if how.distinct else ()
+    return Made(rows, _outcomes(split, prompts, rows, Outcome.PAIRED, how), repetitions)
 
 
 def demonstrate(judged: pl.DataFrame, prompts: pl.DataFrame, how: Pairing) -> Made:
@@ -150,8 +150,8 @@ def unpair(judged: pl.DataFrame, prompts: pl.DataFrame, how: Pairing) -> Made:
         REPEATED: rated.filter(~pl.col("contradicts")).join(kept, on="candidate_id", how="anti"),
     }
     ids = {fate: found["candidate_id"].to_list() for fate, found in fates.items() if len(found)}
-    told = filter_counts(how.iteration, UNPAIRING, "candidates", ids)
-    return Made(rows, _outcomes(split, prompts, rows, Outcome.UNPAIRED, how), told)
+    counts = filter_counts(how.iteration, UNPAIRING, "candidates", ids)
+    return Made(rows, _outcomes(split, prompts, rows, Outcome.UNPAIRED, how), counts)
 
 
 DERIVE: Mapping[TrainedRow, Callable[[pl.DataFrame, pl.DataFrame, Pairing], Made]] = {

@@ -24,7 +24,7 @@ FEWEST_WORDS = 6
 """Texts with fewer different words are too short to be compared by meaning."""
 TEMPLATE_WORDS = 4
 """Texts with fewer words left after removing numbers and names are not templates."""
-TOLD_WORDS = 8
+SHOWN_WORDS = 8
 """A shorter reference, such as a bare result, may fit any question."""
 MANY = 20
 COMMON = 0.5
@@ -88,7 +88,7 @@ def _question_text(prompt: Prompt) -> str:
 
 def _reference_key(reference: str | None) -> Hashable:
     words = (reference or "").split()
-    return tuple(words) if len(words) >= TOLD_WORDS else None
+    return tuple(words) if len(words) >= SHOWN_WORDS else None
 
 
 def _template(text: str) -> Hashable:
@@ -106,14 +106,14 @@ def _equal(keys: Sequence[Hashable]) -> Iterator[tuple[int, int]]:
 
 def _similar(texts: Sequence[str]) -> Iterator[tuple[int, int]]:
     """Give pairs of texts that share most of their words."""
-    told = grams(pl.Series("text", texts, dtype=pl.String), 1).unique()
+    every_gram = grams(pl.Series("text", texts, dtype=pl.String), 1).unique()
     if len(texts) >= MANY:
-        told = told.filter(pl.len().over("gram") <= COMMON * len(texts))
-    told = told.filter(pl.len().over("row") >= FEWEST_WORDS)
+        every_gram = every_gram.filter(pl.len().over("gram") <= COMMON * len(texts))
+    every_gram = every_gram.filter(pl.len().over("row") >= FEWEST_WORDS)
     words: dict[int, set[int]] = defaultdict(set)
-    for row, gram in told.iter_rows():
+    for row, gram in every_gram.iter_rows():
         words[row].add(gram)
-    for one, other in _neighbours(minima(told, len(texts))).iter_rows():
+    for one, other in _neighbours(minima(every_gram, len(texts))).iter_rows():
         shared = len(words[one] & words[other])
         if shared >= ALIKE * (len(words[one]) + len(words[other]) - shared):
             yield one, other

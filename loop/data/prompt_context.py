@@ -87,8 +87,8 @@ def split_turns(text: str, name: str) -> list[object] | None:
     else:
         return None
     turns: list[object] = [
-        Row({"role": SPEAKERS[who], "content": said.strip()})
-        for who, said in zip(parts[::2], parts[1::2], strict=True)
+        Row({"role": SPEAKERS[who], "content": turn.strip()})
+        for who, turn in zip(parts[::2], parts[1::2], strict=True)
     ]
     # The last mark asks for the answer.
     return turns[:-1] if parts[-2] == "Assistant" and not parts[-1].strip() else turns

@@ -50,8 +50,8 @@ class PromptIds:
             self._row = (path, place)
             self._newest.clear()
         # The same prompt may come from two sources.
-        told = (prompt.messages, prompt.reference, prompt.checks, prompt.task, prompt.split)
-        given = (path, place, hash(told))
+        content = (prompt.messages, prompt.reference, prompt.checks, prompt.task, prompt.split)
+        given = (path, place, hash(content))
         # Looked at and not kept, so it counts as a field that is not used.
         label = row.glance("id")
         if isinstance(label, str | int) and row.get("prompt_id") is None:

@@ -294,8 +294,8 @@ def _check(item: object) -> Check:
     """Return a check; its argument is a text, or an object with the parameters of the kind."""
     if not isinstance(item, dict):
         raise RowError("each of 'checks' must be an object with kind and argument")
-    told = cast("Row", item)
-    kind, argument = text_of(told.get("kind"), "checks.kind"), told.get("argument", "")
+    row = cast("Row", item)
+    kind, argument = text_of(row.get("kind"), "checks.kind"), row.get("argument", "")
     if isinstance(argument, dict):
         argument = json.dumps(argument, default=plain_number)
     if not isinstance(argument, str):

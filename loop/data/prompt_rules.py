@@ -20,10 +20,10 @@ from ...stores.keys import Json
 from ...stores.records import Prompt
 from .benchmark_overlap import (
     BenchmarkFile,
-    asked_in,
     measured_digest,
     measured_texts,
     overlapping,
+    question_text,
 )
 from .filter_counts import KEPT
 from .splits import TRAIN
@@ -87,7 +87,7 @@ class Rules:
         A copy of a prompt that another rule refuses is not counted as a copy. `every` are all of
         the run's prompts, including the measured ones.
         """
-        texts = [asked_in(prompt) for prompt in prompts]
+        texts = [question_text(prompt) for prompt in prompts]
         measured = self._overlaps(texts, every)
         others = self._in_other_scripts(texts)
         seen = set[Said]()
@@ -127,10 +127,10 @@ class Rules:
         """
         if not self.config.scripts:
             return [False] * len(texts)
-        wanted = "".join(_pattern(name) for name in self.config.scripts)
+        allowed = "".join(_pattern(name) for name in self.config.scripts)
         text = pl.col("text")
         words = text.str.count_matches(f"[{SOLID}]|{SPELT}+").cast(pl.Int64)
-        own = f"[[{wanted}]&&[{SOLID}]]|[[{wanted}]&&{SPELT}]{SPELT}*"
+        own = f"[[{allowed}]&&[{SOLID}]]|[[{allowed}]&&{SPELT}]{SPELT}*"
         owned = text.str.count_matches(own).cast(pl.Int64)
         frame = pl.DataFrame({"text": texts}, schema={"text": pl.String})
         return frame.select((words > 0) & (2 * owned <= words)).to_series().to_list()

@@ -105,8 +105,8 @@ def _read_placed(
     if repeated:
         log.warning("%s: dropped %d rows that repeat another one", path, repeated)
     notes.files([path])
-    for told in notes.sentences():
-        log.warning("%s: %s", path, told)
+    for sentence in notes.sentences():
+        log.warning("%s: %s", path, sentence)
     if not found and not notes.skipped:
         raise InputError(f"{path}: holds no prompts; write one JSON object a line")
     return found

@@ -74,8 +74,8 @@ def digest_of_files(files: Sequence[Path]) -> str:
     Raises:
         InputError: if they cannot be read.
     """
-    told = [[path.name, digest_of_file(path)] for path in files]
-    return hashlib.sha256(json.dumps(told).encode()).hexdigest()
+    digests = [[path.name, digest_of_file(path)] for path in files]
+    return hashlib.sha256(json.dumps(digests).encode()).hexdigest()
 
 
 def _of_folder(folder: Path) -> list[Path]:

@@ -46,7 +46,7 @@ class RowNotes:
     unfit: dict[Unfit, list[str]] = field(default_factory=dict[Unfit, list[str]])
     unread: list[str] = field(default_factory=list[str])
     _told: int = field(default=0, init=False)
-    _unfit_told: Counter[str] = field(default_factory=Counter[str], init=False)
+    _unfit_counted: Counter[str] = field(default_factory=Counter[str], init=False)
 
     @property
     def seen(self) -> int:
@@ -76,8 +76,8 @@ class RowNotes:
 
     def files(self, paths: Iterable[Path]) -> None:
         """Note which files of folders are not read."""
-        told = ((path, unread_sentence(path)) for path in paths)
-        self.unread += [f"{path}: {said}" for path, said in told if said is not None]
+        unread = ((path, unread_sentence(path)) for path in paths)
+        self.unread += [f"{path}: {sentence}" for path, sentence in unread if sentence is not None]
 
     def add(self, other: "RowNotes") -> None:
         """Add the notes on another file."""
@@ -106,13 +106,13 @@ class RowNotes:
         new, self._told = self.skipped[self._told :], len(self.skipped)
         if not self.skips:
             return []
-        out = [_filter_count(UNREADABLE, 1, (told,)) for told in new]
+        out = [_filter_count(UNREADABLE, 1, (sentence,)) for sentence in new]
         return [_filter_count(KEPT, kept, ()), *out]
 
     def new_unfit(self, kept: Sequence[str]) -> list[FilterCount]:
         """Return the counts of pairs left out since the last call, and of the pairs `kept`."""
-        new = {why: rows[self._unfit_told[why] :] for why, rows in self.unfit.items()}
-        self._unfit_told = Counter({why: len(rows) for why, rows in self.unfit.items()})
+        new = {why: rows[self._unfit_counted[why] :] for why, rows in self.unfit.items()}
+        self._unfit_counted = Counter({why: len(rows) for why, rows in self.unfit.items()})
         fates: dict[str, Sequence[str]] = {why: rows for why, rows in new.items() if rows}
         return filter_counts(0, UNFIT_PAIRS, "pairs", {KEPT: kept, **fates})
 
@@ -153,10 +153,10 @@ class RowNotes:
         return f"{count:,} {'pair was' if count == 1 else 'pairs were'} left out: {first}"
 
 
-def tell_unused(path: Path, unused: UnusedFields) -> None:
+def warn_unused(path: Path, unused: UnusedFields) -> None:
     """Log which fields of a file, and which files of a folder, were not used, if there are any."""
-    for told in filter(None, (unused.sentence(), unread_sentence(path))):
-        log.warning("%s: %s", path, told)
+    for sentence in filter(None, (unused.sentence(), unread_sentence(path))):
+        log.warning("%s: %s", path, sentence)
 
 
 def _filter_count(outcome: str, count: int, examples: tuple[str, ...]) -> FilterCount:

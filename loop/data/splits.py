@@ -61,7 +61,7 @@ def split_prompts(
     gets a prompt.
     """
     own = {prompt.split for prompt in prompts}
-    asked: dict[Split, float] = {
+    share_of: dict[Split, float] = {
         split: shares[split]
         for split in (HELD_OUT, DEV)
         if shares.get(split, 0) > 0 and split not in own
@@ -70,7 +70,7 @@ def split_prompts(
     # A text with a cluster on one row only is still on one side.
     clusters = {prompt.messages: prompt.cluster for prompt in train if prompt.cluster is not None}
     places = {p.messages: _place(p, clusters.get(p.messages), seed) for p in train}
-    sides = _sides(sorted({*places.values()}), asked)
+    sides = _sides(sorted({*places.values()}), share_of)
     return [
         replace(prompt, split=sides.get(places[prompt.messages], TRAIN))
         if prompt.split == TRAIN
@@ -111,10 +111,10 @@ def part_of(prompts: Sequence[Prompt], part: PromptPart, sizes: PartsConfig) -> 
     """
     if any(prompt.part is not None for prompt in prompts):
         return [prompt for prompt in prompts if prompt.part == part]
-    wanted = [size_of(sizes, each) for each in PARTS]
+    part_sizes = [size_of(sizes, each) for each in PARTS]
     if sizes.layout == "same":
-        return prompts[: wanted[PARTS.index(part)]]
-    ends = list(accumulate(wanted, initial=0))
+        return prompts[: part_sizes[PARTS.index(part)]]
+    ends = list(accumulate(part_sizes, initial=0))
     scale = min(1.0, len(prompts) / max(1, ends[-1]))
     cuts = [round(end * scale) for end in ends]
     place = PARTS.index(part)

@@ -56,9 +56,9 @@ def table_rows(path: Path, *, arrow: bool) -> Iterator[Placed]:
     except UnicodeDecodeError as error:
         raise InputError(f"{path}: a text in it is not UTF-8") from error
     except (pa.ArrowException, OSError) as error:
-        said = str(error).partition("\n")[0]
+        message = str(error).partition("\n")[0]
         kind = "Arrow" if arrow else "Parquet"
-        raise InputError(f"{path}: not a readable {kind} file: {said}") from error
+        raise InputError(f"{path}: not a readable {kind} file: {message}") from error
 
 
 def decompressed_by_arrow(file: IO[bytes], form: str) -> BufferedReader:

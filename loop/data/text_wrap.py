@@ -10,7 +10,7 @@ KEPT = "\u00a0"
 """Stands for a blank that no line may end at."""
 
 
-def tell(console: Console, text: str) -> None:
+def print_wrapped(console: Console, text: str) -> None:
     """Print sentences: in lines of a terminal's width, elsewhere each on one line."""
     lines = sentence_lines(text, console.width) if console.is_terminal else [text]
     for line in lines:

@@ -94,7 +94,7 @@ def pair_rows(
     `cut`, no answer was cut off.
     """
     chosen, rejected = _with_cut(chosen), _with_cut(rejected)
-    told = chosen.select(
+    pairs = chosen.select(
         "prompt_id",
         chosen_id="candidate_id",
         chosen_ratings="ratings",
@@ -109,7 +109,7 @@ def pair_rows(
         rejected=_assistant(),
         rejected_cut="cut",
     )
-    rows = pl.concat([told, against], how="horizontal")
+    rows = pl.concat([pairs, against], how="horizontal")
     ids = _ids("pair", rows.select("prompt_id", "chosen_id", "rejected_id"), by)
     return _finish_rows(rows.with_columns(pair_id=ids), prompts, by)
 
@@ -204,8 +204,8 @@ def _ids(prefix: str, of: pl.DataFrame, by: Origin) -> pl.Series:
 
 def _finish_rows(rows: pl.DataFrame, prompts: pl.DataFrame, by: Origin) -> pl.DataFrame:
     """Add to each row its rank in its prompt, the rule, and the prompt."""
-    asked = prompts.select("prompt_id", prompt="messages")
-    return rows.join(asked, on="prompt_id", how="left", maintain_order="left").with_columns(
+    by_prompt = prompts.select("prompt_id", prompt="messages")
+    return rows.join(by_prompt, on="prompt_id", how="left", maintain_order="left").with_columns(
         iteration=pl.lit(by.iteration),
         rule=pl.lit(by.rule),
         rank=pl.int_range(pl.len()).over("prompt_id"),

@@ -8,7 +8,7 @@ from ...stores.frames import frame_rows
 from ...stores.lake import RunReader
 from ...stores.records import Critique, Preference
 from ..data.row_fields import HUMAN
-from ..lake.annotations.bring_in import said_rows, waiting
+from ..lake.annotations.bring_in import judgment_rows, waiting
 from ..lake.query.critic_scores import verified_answers
 from .annotator_quality import Said, annotator_quality, people_agreement
 
@@ -43,7 +43,7 @@ def annotation_rows(run: RunReader) -> pl.LazyFrame:
     ledger = [
         _document(row, UNDONE if entry.undone else WAITING)
         for entry in left
-        for row in said_rows([entry])
+        for row in judgment_rows([entry])
     ]
     rows = sorted(stored, key=lambda row: str(row["judged_at"] or "")) + ledger
     return pl.LazyFrame(rows, schema=ROW)
@@ -66,26 +66,26 @@ def quality_rows(run: RunReader) -> tuple[pl.LazyFrame, list[str]]:
 
     The verifier's verdicts are read from the run; judgements that are not yet in the run count.
     """
-    said = [*hand_rows(run), *said_rows(waiting(run.folder))]
+    judgments = [*hand_rows(run), *judgment_rows(waiting(run.folder))]
     right = verified_answers(run, None).select("candidate_id", "right").iter_rows()
-    rows = pl.LazyFrame(annotator_quality(said, dict(right)), schema=QUALITY)
+    rows = pl.LazyFrame(annotator_quality(judgments, dict(right)), schema=QUALITY)
     kinds = {
-        "ratings": [row for row in said if isinstance(row, Critique)],
-        "pairs": [row for row in said if isinstance(row, Preference)],
+        "ratings": [row for row in judgments if isinstance(row, Critique)],
+        "pairs": [row for row in judgments if isinstance(row, Preference)],
     }
     return rows, [f"{kind}: {people_agreement(of).sentence}" for kind, of in kinds.items() if of]
 
 
 def _document(row: Said, state: str) -> dict[str, object]:
     if isinstance(row, Critique):
-        said = ", ".join(f"{a.name} {a.rating}" for a in row.aspects if a.rating is not None)
+        ratings = ", ".join(f"{a.name} {a.rating}" for a in row.aspects if a.rating is not None)
         about = {"first_id": row.candidate_id, "second_id": None, "annotator": row.critic}
     else:
-        said = row.preferred or ""
+        ratings = row.preferred or ""
         about = {"first_id": row.first_id, "second_id": row.second_id, "annotator": row.annotator}
     return {
         "judged_at": row.judged_at,
-        "said": said,
+        "said": ratings,
         "comment": row.text,
         "seconds": row.judged_seconds,
         "state": state,

@@ -21,7 +21,7 @@ from ...stores.records import Candidate, Critique, Message, Order, Preferred, Pr
 from ..data.assignments import Taken, next_place
 from ..data.files import InputError
 from ..data.row_fields import HUMAN, TRUSTED
-from ..lake.annotations.bring_in import said_rows
+from ..lake.annotations.bring_in import judgment_rows
 from ..lake.annotations.judging_queue import JudgedItem, QueueRequest, queue_items
 from ..lake.trace.find_row import find
 from .annotator_quality import PeopleAgreement, people_agreement
@@ -70,7 +70,7 @@ class JudgingProgress:
 
     mine: int
     given: int
-    wanted: int
+    goal: int
     met: int
     shared: int
 
@@ -78,20 +78,20 @@ class JudgingProgress:
     def sentence(self) -> str:
         """It in words, for a footer."""
         overlap = f", overlap {self.met} of {self.shared}" if self.shared else ""
-        return f"you {self.mine}, all {self.given} of {self.wanted}{overlap}"
+        return f"you {self.mine}, all {self.given} of {self.goal}{overlap}"
 
 
 class AnnotationSession:
     """One person at one queue of a run."""
 
-    def __init__(self, run: RunReader, annotator: str, wanted: QueueRequest) -> None:
+    def __init__(self, run: RunReader, annotator: str, request: QueueRequest) -> None:
         """Open the ledger.
 
         Raises:
             InputError: for a name that cannot be used.
             LedgerError: if the ledger cannot be kept.
         """
-        self.annotator, self.wanted, self._run = required_name(annotator), wanted, run
+        self.annotator, self.wanted, self._run = required_name(annotator), request, run
         self._ledger = AnnotationLedger(run.folder)
         config: dict[str, Any] = json.loads(run.journal.meta("config") or "{}")
         self._critic = config.get("critic", {})
@@ -107,8 +107,8 @@ class AnnotationSession:
         Raises:
             InputError: if the run lacks answers to judge, or the signals that the rule sorts by.
         """
-        wanted = self.wanted
-        self._ledger.begin(wanted.name, wanted.facts, lambda: queue_items(self._run, wanted))
+        request = self.wanted
+        self._ledger.begin(request.name, request.facts, lambda: queue_items(self._run, request))
 
     def held_card(self) -> tuple[JudgingCard, float] | None:
         """Return the item that this person holds, and since how many seconds; None without one."""
@@ -186,16 +186,16 @@ class AnnotationSession:
         return JudgingProgress(
             mine=sum(self.annotator in people for people in judged.values()),
             given=sum(min(len(people), needed[place]) for place, people in judged.items()),
-            wanted=sum(needed.values()),
+            goal=sum(needed.values()),
             met=sum(len(judged.get(place, ())) >= needed[place] for place in several),
             shared=len(several),
         )
 
     def agreement(self) -> PeopleAgreement:
         """Return how far people agree on answers, or on pairs, in all queues."""
-        said = said_rows([entry for entry in self._ledger.judgments() if not entry.undone])
+        judgments = judgment_rows([entry for entry in self._ledger.judgments() if not entry.undone])
         ratings = self.wanted.judged == "ratings"
-        return people_agreement(row for row in said if isinstance(row, Critique) == ratings)
+        return people_agreement(row for row in judgments if isinstance(row, Critique) == ratings)
 
     def _card(self, item: JudgedItem) -> JudgingCard:
         frames = self._run.about(item.prompt_id, ["prompts", "candidates", "critiques"])
@@ -209,14 +209,14 @@ class AnnotationSession:
         if missing:
             name = self._run.folder.name
             raise InputError(f"run {name} does not hold {missing[0]} any more; resume it first")
-        said = frame_rows(Critique, critiques)
+        rows = frame_rows(Critique, critiques)
         return JudgingCard(
             item=item,
             task=prompt.task,
             prompt=prompt.messages,
             reference=prompt.reference,
             answers=tuple(texts[one] for one in ids),
-            aspects=self._aspects(item, prompt, said) if len(ids) == 1 else (),
+            aspects=self._aspects(item, prompt, rows) if len(ids) == 1 else (),
             order="swapped" if swapped else "as_given",
         )
 

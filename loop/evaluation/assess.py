@@ -69,9 +69,9 @@ class EvalSet:
         """Whether they are held-out prompts of the run: all of them, or a named set."""
         return is_measured_on(self.name, HELD_OUT)
 
-    def setting(self, said: V | Mapping[str, V] | None) -> V | None:
+    def setting(self, value: V | Mapping[str, V] | None) -> V | None:
         """Return the value of a setting about held-out prompts for these prompts."""
-        return of_eval_set(said, eval_set_of(self.name)) if self.held_out else None
+        return of_eval_set(value, eval_set_of(self.name)) if self.held_out else None
 
     @property
     def clusters(self) -> Clusters:
@@ -80,7 +80,7 @@ class EvalSet:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Said:
+class EvalEvidence:
     """Answers, and their judgments beyond verification and ratings."""
 
     answers: Rows[Candidate]
@@ -148,31 +148,31 @@ def _answers_of_initial(it: Iteration, eval_set: EvalSet) -> Rows[Candidate]:
 
 def assess(
     it: Iteration, answers: Rows[Candidate], eval_set: EvalSet, moved: Rows[Score] | None = None
-) -> Said:
+) -> EvalEvidence:
     """Assess answers, and return their judgments; `moved` are their scores of KL to M_0."""
     _measure(it, answers, eval_set)
     measure_facts(it, answers, eval_set.prompts, eval_set.benchmark, eval_set.clusters)
     measure_scores(it, answers, eval_set.name, eval_set.benchmark, eval_set.clusters)
-    said = _collect(it, answers, eval_set, moved)
+    evidence = _collect(it, answers, eval_set, moved)
     # The reference and the oracle cover only the run's own held-out prompts.
     path = it.run.config.assessment.oracle if eval_set.held_out else None
-    if not said.beside and path is None:
-        return said
+    if not evidence.beside and path is None:
+        return evidence
     clusters = eval_set.clusters
 
     def make(_: Unit) -> RowsByType:
-        scores = list(_scores(it, said, eval_set.benchmark, path))
+        scores = list(_scores(it, evidence, eval_set.benchmark, path))
         numbers = [
-            *summarise([*scores, *every_row(it, said.divergence)], clusters),
-            *_length_controlled(it, said, eval_set),
+            *summarise([*scores, *every_row(it, evidence.divergence)], clusters),
+            *_length_controlled(it, evidence, eval_set),
         ]
         return {Score: scores, Evaluation: numbers}
 
     others: Json = {"benchmark": eval_set.benchmark, "oracle": path}
     params = clustered_params(others, clusters)
-    work = it.whole(ASSESS, params, answers, *said.beside)
+    work = it.whole(ASSESS, params, answers, *evidence.beside)
     it.run.make(it.number, f"assess:{eval_set.benchmark}", work, make)
-    return said
+    return evidence
 
 
 def _measure(it: Iteration, answers: Rows[Candidate], eval_set: EvalSet) -> None:
@@ -203,17 +203,17 @@ def _measure(it: Iteration, answers: Rows[Candidate], eval_set: EvalSet) -> None
 
 def _collect(
     it: Iteration, answers: Rows[Candidate], eval_set: EvalSet, moved: Rows[Score] | None
-) -> Said:
-    wanted = it.run.config.assessment
+) -> EvalEvidence:
+    assessment = it.run.config.assessment
     outputs = outputs_of(it, eval_set)
-    asked = wanted.reward is not False and it.run.models.reward_id is not None
-    return Said(
+    with_reward = assessment.reward is not False and it.run.models.reward_id is not None
+    return EvalEvidence(
         answers=answers,
         outputs=outputs,
         preferences=None
         if outputs is None
         else compare_with_reference(it, eval_set, answers, outputs),
-        rewards=reward(it, answers) if asked else None,
+        rewards=reward(it, answers) if with_reward else None,
         divergence=moved,
     )
 
@@ -241,38 +241,42 @@ def compare_with_reference(
 
 def _reference(it: Iteration, eval_set: EvalSet) -> str | None:
     """Return the reference of an eval set; dev prompts use only one that is set for all."""
-    said = it.run.config.assessment.reference
+    setting = it.run.config.assessment.reference
     if eval_set.name == DEV:
-        return said if isinstance(said, str) else None
-    return eval_set.setting(said)
+        return setting if isinstance(setting, str) else None
+    return eval_set.setting(setting)
 
 
-def _scores(it: Iteration, said: Said, benchmark: str, path: str | None) -> Iterator[Score]:
+def _scores(
+    it: Iteration, evidence: EvalEvidence, benchmark: str, path: str | None
+) -> Iterator[Score]:
     """Yield the scores of each answer; unread or failed ones are skipped."""
 
     def score(metric: str, prompt_id: str, candidate_id: str, value: float) -> Score:
         return score_of(it, benchmark, metric, value, prompt=prompt_id, candidate=candidate_id)
 
-    for row in every_row(it, said.preferences):
+    for row in every_row(it, evidence.preferences):
         if row.preferred is not None:
             yield score(WIN_RATE, row.prompt_id, row.second_id, WON[row.preferred])
-    for row in every_row(it, said.rewards):
+    for row in every_row(it, evidence.rewards):
         if row.score is not None:
             yield score(REWARD, row.prompt_id, row.candidate_id, row.score)
     if path is None:
         return
     oracle = load_oracle(path)
-    for row in every_row(it, said.answers):
+    for row in every_row(it, evidence.answers):
         if row.finish_reason not in UNDRAWN:
             value = oracle(it.run.prompts[row.prompt_id].instruction, row.text)
             if value is not None:
                 yield score(TRUE_SCORE, row.prompt_id, row.candidate_id, value)
 
 
-def _length_controlled(it: Iteration, said: Said, eval_set: EvalSet) -> list[Evaluation]:
-    lengths = {row.candidate_id: len(row.text) for row in every_row(it, said.answers)}
-    lengths |= {row.candidate_id: len(row.text) for row in every_row(it, said.outputs)}
-    read = list(every_row(it, said.preferences))
+def _length_controlled(
+    it: Iteration, evidence: EvalEvidence, eval_set: EvalSet
+) -> list[Evaluation]:
+    lengths = {row.candidate_id: len(row.text) for row in every_row(it, evidence.answers)}
+    lengths |= {row.candidate_id: len(row.text) for row in every_row(it, evidence.outputs)}
+    read = list(every_row(it, evidence.preferences))
     return at_equal_lengths(it, eval_set.benchmark, eval_set.clusters, read, lengths)
 
 

@@ -21,16 +21,16 @@ def require_assessable(config: RunConfig, held_out: Sequence[Prompt]) -> None:
         ConfigError: naming the setting.
         InputError: if the file of reference outputs cannot be used.
     """
-    wanted = config.assessment
+    assessment = config.assessment
     _require_known_sets(config, held_out)
     require_scorable(config, held_out)
     for eval_set in sorted({prompt.eval_set or "" for prompt in held_out}):
         own = [prompt for prompt in held_out if (prompt.eval_set or "") == eval_set]
-        if (reference := of_eval_set(wanted.reference, eval_set)) is not None:
+        if (reference := of_eval_set(assessment.reference, eval_set)) is not None:
             require_outputs(reference, own)
-    if wanted.oracle is not None:
-        _require_knowing(wanted.oracle, held_out)
-    if wanted.kl and is_endpoint(config.policy.model):
+    if assessment.oracle is not None:
+        _require_knowing(assessment.oracle, held_out)
+    if assessment.kl and is_endpoint(config.policy.model):
         raise ConfigError(
             "assessment.kl needs the probability of given answers, which an endpoint does not "
             "return: leave it out, or name a folder in policy.model"
@@ -40,15 +40,15 @@ def require_assessable(config: RunConfig, held_out: Sequence[Prompt]) -> None:
 def _require_known_sets(config: RunConfig, held_out: Sequence[Prompt]) -> None:
     """Refuse a setting by sets of held-out prompts that the run does not have."""
     known = sorted({prompt.eval_set for prompt in held_out if prompt.eval_set is not None})
-    wanted = config.assessment
+    assessment = config.assessment
     settings = {
-        "reference": wanted.reference,
-        "scores": wanted.scores,
+        "reference": assessment.reference,
+        "scores": assessment.scores,
     }
-    for name, said in settings.items():
+    for name, value in settings.items():
         others = (
-            [eval_set for eval_set in said if eval_set not in known]
-            if isinstance(said, dict)
+            [eval_set for eval_set in value if eval_set not in known]
+            if isinstance(value, dict)
             else []
         )
         if others:
@@ -56,7 +56,7 @@ def _require_known_sets(config: RunConfig, held_out: Sequence[Prompt]) -> None:
             raise ConfigError(
                 f"assessment.{name} is about the set {others[0]!r}, but prompts.held_out {there}"
             )
-        if isinstance(said, dict) and hasattr(config.recipe, "most"):
+        if isinstance(value, dict) and hasattr(config.recipe, "most"):
             raise ConfigError(
                 f"assessment.{name} differs from set to set, but {config.recipe.name} compares its "
                 "best answers to all of them at once: give it one place"

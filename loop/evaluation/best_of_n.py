@@ -209,13 +209,13 @@ def _evaluations(
     `found` has the cluster and the values of each prompt.
     """
     for n in counts(most):
-        told = [(cluster, by_n[n]) for cluster, by_n in found if n in by_n]
-        for metric in sorted({name for _, value in told for name in value}):
-            sample = [(cluster, v[metric]) for cluster, v in told if metric in v]
+        clusters = [(cluster, by_n[n]) for cluster, by_n in found if n in by_n]
+        for metric in sorted({name for _, value in clusters for name in value}):
+            sample = [(cluster, v[metric]) for cluster, v in clusters if metric in v]
             yield _evaluation(it, n, EXPECTED + metric, sample)
-        if told:
+        if clusters:
             bound = math.log(n) - (n - 1) / n
-            yield replace(_evaluation(it, n, DIVERGENCE, [("", bound)]), n=len(told))
+            yield replace(_evaluation(it, n, DIVERGENCE, [("", bound)]), n=len(clusters))
 
 
 def _evaluation(
@@ -234,16 +234,16 @@ def measure_best_of(it: Iteration, best: Best, *, most: int) -> None:
     _curve(it, best, most=most)
     eval_set = EvalSet(prompts=it.held_out, name=HELD_OUT, benchmark=benchmark(most))
     of_all = _best_answers(it, best)
-    said = assess(it, of_all, eval_set)
-    if said.outputs is None or said.preferences is None:
+    measured = assess(it, of_all, eval_set)
+    if measured.outputs is None or measured.preferences is None:
         return
     below = counts(most)[:-1]
     fewer = _best_of_fewer(it, best, below)
-    compared = compare_with_reference(it, eval_set, fewer, said.outputs)
-    judged = ((of_all, said.preferences), (fewer, compared))
+    compared = compare_with_reference(it, eval_set, fewer, measured.outputs)
+    judged = ((of_all, measured.preferences), (fewer, compared))
     for n in below:
         _measure_win_rate(
-            it, best, replace(eval_set, benchmark=benchmark(n)), n, said.outputs, judged
+            it, best, replace(eval_set, benchmark=benchmark(n)), n, measured.outputs, judged
         )
 
 
@@ -261,10 +261,10 @@ def _measure_win_rate(
         scored = [of for chunk in _by_chunk(it, best) for of in chunk.values()]
         texts = [c for of in scored if (c := best_of_few(of, n)) is not None]
         verdicts = _verdicts(it, judged)
-        asked = [(c, verdicts[c.prompt_id, c.text]) for c in texts]
-        read = [row for _, row in asked if row.preferred is not None]
+        matched = [(c, verdicts[c.prompt_id, c.text]) for c in texts]
+        read = [row for _, row in matched if row.preferred is not None]
         scores = [_score(it, eval_set.benchmark, row) for row in read]
-        lengths = {row.second_id: len(c.text) for c, row in asked}
+        lengths = {row.second_id: len(c.text) for c, row in matched}
         lengths |= {row.candidate_id: len(row.text) for row in every_row(it, outputs)}
         fitted = at_equal_lengths(it, eval_set.benchmark, eval_set.clusters, read, lengths)
         return {Score: scores, Evaluation: [*summarise(scores, eval_set.clusters), *fitted]}
@@ -281,9 +281,9 @@ def _verdicts(
     """Return the preference about each answer, by its prompt and text."""
     found = dict[tuple[str, str], Preference]()
     for answers, preferences in judged:
-        said = {row.second_id: row for row in every_row(it, preferences)}
+        by_second = {row.second_id: row for row in every_row(it, preferences)}
         for row in every_row(it, answers):
-            found[row.prompt_id, row.text] = said[row.candidate_id]
+            found[row.prompt_id, row.text] = by_second[row.candidate_id]
     return found
 
 

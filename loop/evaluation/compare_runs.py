@@ -142,8 +142,8 @@ def incomparable(found: Sequence[Result], metric: str) -> str | None:
         return f"by different judges ({judge_kind(metric)})"
     if any(len(result.judges.get(metric, ())) > 1 for result in having):
         return f"a mean over different judges ({judge_kind(metric)})"
-    asked = {frozenset[str]().union(*result.scores.values()) for result in having}
-    return "on different prompts" if len(asked) > 1 else None
+    prompts = {frozenset[str]().union(*result.scores.values()) for result in having}
+    return "on different prompts" if len(prompts) > 1 else None
 
 
 def undecided_prompts(found: Sequence[Result]) -> int:
@@ -263,8 +263,8 @@ def _mean(measures: Sequence[Measure]) -> Measure:
 
 def _mean_scores(scores: Sequence[Mapping[str, float]]) -> dict[str, float]:
     """Return each prompt's mean over the runs that scored it: seeds choose different prompts."""
-    asked = set[str]().union(*scores)
-    return {x: fmean(of[x] for of in scores if x in of) for x in sorted(asked)}
+    prompts = set[str]().union(*scores)
+    return {x: fmean(of[x] for of in scores if x in of) for x in sorted(prompts)}
 
 
 def _results(run: RunReader, name: str, counted: Counted, which: str) -> list[Result]:
@@ -348,14 +348,14 @@ def _verdict(run: RunReader, iteration: int, counted: Counted) -> PolicyVerdict 
     if counted.task is not None and counted.eval_set is not None:
         return None
     scope = "all" if counted == Counted() else "eval_set" if counted.task is None else "task"
-    wanted = {
+    columns = {
         "iteration": iteration,
         "split": HELD_OUT,
         "against": "initial",
         "scope": scope,
         "name": counted.task or counted.eval_set or "",
     }
-    rows = run.scan("verdicts").filter(*(pl.col(name) == value for name, value in wanted.items()))
+    rows = run.scan("verdicts").filter(*(pl.col(name) == value for name, value in columns.items()))
     return next(iter(frame_rows(PolicyVerdict, rows.collect())), None)
 
 
@@ -398,10 +398,10 @@ def _benchmark() -> pl.Expr:
 def _scores(run: RunReader, counted: Counted) -> pl.LazyFrame:
     scores = pl.concat([measured_scores(run).select(SCORE), _figures(run)])
     of = {"task": counted.task, "eval_set": counted.eval_set}
-    wanted = [pl.col(name) == value for name, value in of.items() if value is not None]
-    if not wanted:
+    conditions = [pl.col(name) == value for name, value in of.items() if value is not None]
+    if not conditions:
         return scores
-    prompts = run.scan("prompts").filter(*wanted).select("prompt_id")
+    prompts = run.scan("prompts").filter(*conditions).select("prompt_id")
     return scores.join(prompts, on="prompt_id", how="semi")
 
 
@@ -422,7 +422,7 @@ def _result(
         scores.setdefault(metric, {})[prompt_id] = value
     began = method == INITIAL
     judges = judges_of(run)
-    asked = set[str]().union(*scores.values())
+    prompts = set[str]().union(*scores.values())
     at = first["iteration"]
     return Result(
         method=method,
@@ -435,7 +435,7 @@ def _result(
             r["metric"]: Measure(value=r["value"], stderr=r["stderr"], n=r["n"]) for r in rows
         },
         scores=scores,
-        clusters={prompt: c for prompt, c in clusters_in(run).items() if prompt in asked},
+        clusters={prompt: c for prompt, c in clusters_in(run).items() if prompt in prompts},
         judges={
             row["metric"]: frozenset([judges[kind]] if kind is not None else [])
             for row in rows

@@ -183,8 +183,8 @@ def lead_levels(found: Sequence[Result], rival: Result) -> str | None:
     leads = [r.lead(rival, m) for r in found for m in r.numbers if _is_shown(m) and r is not rival]
     changes = [lead.change for lead in leads if lead is not None]
     levels = sorted({c.level for c in changes if c.low is not None and c.level is not None})
-    told = list(dict.fromkeys(map(format_level, levels)))
-    return f"leads: one-sided level {' or '.join(told)} per bound" if told else None
+    labels = list(dict.fromkeys(map(format_level, levels)))
+    return f"leads: one-sided level {' or '.join(labels)} per bound" if labels else None
 
 
 def bounds_of(metric: str, measure: Measure) -> tuple[float, float] | None:
@@ -201,18 +201,18 @@ def _cell(result: Result, rival: Result | None, metric: str) -> str:
     measure = result.numbers.get(metric)
     if measure is None:
         return "-"
-    told = format_value(metric, measure.value)
+    text = format_value(metric, measure.value)
     within = bounds_of(metric, measure)
     if metric in SHARES and within is not None and not measure.stderr:
-        told += f" [{format_value(metric, within[0])}, {format_value(metric, within[1])}]"
+        text += f" [{format_value(metric, within[0])}, {format_value(metric, within[1])}]"
     elif measure.stderr is not None:
-        told += f" ±{format_value(metric, measure.stderr)}"
+        text += f" ±{format_value(metric, measure.stderr)}"
     lead = None if rival is None or result is rival else result.lead(rival, metric)
     if lead is None:
-        return told
+        return text
     change = lead.change
     bounds = format_bounds(metric, change.low, change.high)
-    return f"{told}  {format_difference(metric, change.value)} {bounds}".rstrip()
+    return f"{text}  {format_difference(metric, change.value)} {bounds}".rstrip()
 
 
 def _row(result: Result, rival: Result | None, found: Sequence[Result]) -> dict[str, Json]:

@@ -179,10 +179,10 @@ def _against_given(
 
     The majority of several decides, and a tie gives null.
     """
-    said = _ratings(run, answers, by=prefix)
+    ratings = _ratings(run, answers, by=prefix)
     passed = pl.col("passed").cast(pl.Float64).mean()
     right = pl.when(passed != 0.5).then(passed > 0.5)  # noqa: PLR2004 -- a half
-    labels = said.unique(["candidate_id", "critic"], keep="last").group_by("candidate_id")
+    labels = ratings.unique(["candidate_id", "critic"], keep="last").group_by("candidate_id")
     labelled = answers.join(labels.agg(right=right), on="candidate_id")
     if labelled.is_empty():
         return
@@ -215,8 +215,8 @@ def _preferred_pairs(run: RunReader, answers: pl.DataFrame) -> pl.DataFrame:
         worse=pl.when(first).then("second_id").otherwise("first_id"),
     )
     named = [pl.concat([sides["better"], sides["worse"]]).unique().alias("candidate_id").to_frame()]
-    asked = answers.join(named[0], on="candidate_id", how="semi")
-    labelled = asked.with_columns(right=pl.lit(value=True))
+    named_answers = answers.join(named[0], on="candidate_id", how="semi")
+    labelled = named_answers.with_columns(right=pl.lit(value=True))
     judged = _add_ratings(run, labelled, against=PREFERENCES)
     scores = judged.select("candidate_id", "rating", "reward", "unread")
     joined = sides.join(judged, left_on="better", right_on="candidate_id").join(
@@ -250,16 +250,18 @@ def _order(answers: pl.DataFrame, seed: int) -> pl.Series:
 
 def _verdicts(run: RunReader, answers: pl.DataFrame, verifier: Verifier) -> pl.DataFrame:
     """Return by candidate whether the verifier passes it; null if the verifier cannot decide."""
-    wanted = answers.lazy().select("candidate_id")
+    ids = answers.lazy().select("candidate_id")
     texts = (
         run.scan("candidates", columns={"candidate_id", "prompt_id", "text"})
-        .join(wanted, on="candidate_id", how="semi")
+        .join(ids, on="candidate_id", how="semi")
         .unique("candidate_id")
         .sort("candidate_id")
         .collect(engine="streaming")
     )
-    asked = run.scan("prompts").join(texts.lazy(), on="prompt_id", how="semi")
-    prompts = {p.prompt_id: p for p in frame_rows(Prompt, asked.unique("prompt_id").collect())}
+    prompt_rows = run.scan("prompts").join(texts.lazy(), on="prompt_id", how="semi")
+    prompts = {
+        p.prompt_id: p for p in frame_rows(Prompt, prompt_rows.unique("prompt_id").collect())
+    }
     distinct = texts.select("prompt_id", "text").unique(maintain_order=True)
     right = pl.Series("right", _right(distinct, prompts, verifier), dtype=pl.Boolean)
     known = distinct.with_columns(right)
@@ -283,9 +285,9 @@ def _add_ratings(run: RunReader, labelled: pl.DataFrame, *, against: str) -> pl.
     The verifier's ratings as a critic are left out if the labels are the verifier's: it would agree
     with itself.
     """
-    said = _ratings(run, labelled)
+    ratings = _ratings(run, labelled)
     if against == VERIFIER:
-        said = said.filter(pl.col("critic") != BY_VERIFIER)
+        ratings = ratings.filter(pl.col("critic") != BY_VERIFIER)
     rewards = (
         run.scan("rewards", columns={"candidate_id", "score"})
         .join(labelled.lazy().select("candidate_id"), on="candidate_id", how="semi")
@@ -293,7 +295,7 @@ def _add_ratings(run: RunReader, labelled: pl.DataFrame, *, against: str) -> pl.
         .collect()
         .unique("candidate_id", keep="last")
     )
-    last = said.unique("candidate_id", keep="last", maintain_order=True)
+    last = ratings.unique("candidate_id", keep="last", maintain_order=True)
     return (
         labelled.join(last, on="candidate_id", how="left", maintain_order="left")
         .join(rewards, on="candidate_id", how="left", maintain_order="left")
@@ -310,7 +312,7 @@ def _ratings(run: RunReader, answers: pl.DataFrame, *, by: str | None = None) ->
     columns = {"candidate_id", "critic", "aspects", "status", "reference_used", "sample"}
     name, rating = (pl.element().struct.field(field) for field in ("name", "rating"))
     named, first = pl.col("critic").str.starts_with(by or ""), pl.col("sample").is_null()
-    asked = ~is_trusted("critic") & first if by is None else named
+    which = ~is_trusted("critic") & first if by is None else named
     own = (pl.col("critic") == BY_VERIFIER) | pl.lit(value=by is not None)
     rated = pl.col("aspects").list.filter(name != VERIFIED)
     ratings = pl.col("aspects").list.eval(rating).list.drop_nulls()
@@ -318,7 +320,7 @@ def _ratings(run: RunReader, answers: pl.DataFrame, *, by: str | None = None) ->
     return (
         run.scan("critiques", columns=columns)
         .with_row_index("order")
-        .filter(asked)
+        .filter(which)
         .join(answers.lazy().select("candidate_id"), on="candidate_id", how="semi")
         .with_columns(aspects=pl.when(own).then("aspects").otherwise(rated))
         .sort("order")

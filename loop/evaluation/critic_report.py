@@ -13,7 +13,7 @@ import polars as pl
 from rich.console import Console
 
 from ..data.sanitize import one_line
-from ..data.text_wrap import tell
+from ..data.text_wrap import print_wrapped
 from . import figure_tables as tables
 from .critic_check import ESTIMATES, PREFERENCES, AnswerGroup, CriticFigures
 from .judge_report import interval_text
@@ -35,7 +35,7 @@ def print_figures(found: Sequence[CriticFigures], limit: int) -> None:
     """Print the figures in percent with their intervals, followed by the undefined ones."""
     console = Console()
     most = f"at most {limit:,} answers of a group are checked"
-    tell(console, f"percent [95 % interval, by prompt]; {most}")
+    print_wrapped(console, f"percent [95 % interval, by prompt]; {most}")
     counts = [(title, [f"{getattr(one, of):,}" for one in found]) for of, title in COUNTS.items()]
     estimates = [
         (title, [interval_text(one.estimates.get(of)) for one in found])
@@ -48,8 +48,8 @@ def print_figures(found: Sequence[CriticFigures], limit: int) -> None:
     tables.print_figures(console, names, [*counts, *estimates])
     for each in found:
         if each.remark:
-            told = one_line(f"{each.group}, by {each.against}: {each.remark}", limit=200)
-            tell(console, told)
+            line = one_line(f"{each.group}, by {each.against}: {each.remark}", limit=200)
+            print_wrapped(console, line)
 
 
 def figures_frame(found: Sequence[CriticFigures]) -> pl.DataFrame:

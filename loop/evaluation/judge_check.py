@@ -215,8 +215,8 @@ def _wins(labels: Counts, people: Counts, sign: Numbers) -> dict[str, OfSums]:
     mine = np.where(sign > 0, labels[:, SECOND], labels[:, FIRST])
     other = np.where(sign > 0, labels[:, FIRST], labels[:, SECOND])
     given = np.where(counted, labels.sum(axis=1), 0)
-    told = {"win": mine, "tie": labels[:, TIE], "lose": other}
-    return {name: ratio(np.where(counted, of, 0), given) for name, of in told.items()}
+    shares = {"win": mine, "tie": labels[:, TIE], "lose": other}
+    return {name: ratio(np.where(counted, of, 0), given) for name, of in shares.items()}
 
 
 def _second(judgments: Judgments, name: str | None) -> Votes | None:

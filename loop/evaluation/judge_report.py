@@ -12,7 +12,7 @@ from rich.console import Console
 from ...stores.keys import Json
 from ..data.files import InputError
 from ..data.sanitize import one_line
-from ..data.text_wrap import tell
+from ..data.text_wrap import print_wrapped
 from ..lake.statistics.clustered_estimates import Estimate
 from .figure_tables import print_figures
 from .judge_check import ALL, JUDGE, KAPPAS, MEASURES, PEOPLE, Checked, check
@@ -112,8 +112,8 @@ def print_report(report: JudgeReport) -> None:
     """Print how many pairs there are, and the measures in percent with their intervals."""
     console, judgments, checked = Console(), report.judgments, report.checked
     pairs, instructions = len(judgments.instructions), int(judgments.instructions.max()) + 1
-    tell(console, f"{pairs:,} pairs, {instructions:,} instructions")
-    tell(console, "percent, and kappas from -1 to 1 [95 % interval, by instruction]")
+    print_wrapped(console, f"{pairs:,} pairs, {instructions:,} instructions")
+    print_wrapped(console, "percent, and kappas from -1 to 1 [95 % interval, by instruction]")
     names = {"annotator": [_name(each.name) for each in checked]}
     if report.by is not None:
         names = {"task": [_name(each.task) for each in checked], **names}
@@ -138,7 +138,7 @@ def print_report(report: JudgeReport) -> None:
             figures[heading] = list(map(text, found))
     print_figures(console, list(names.items()), list(figures.items()))
     if report.by is not None and (without := judgments.tasks.count(None)):
-        tell(
+        print_wrapped(
             console,
             f"{without:,} pairs have no {report.by!r}, or several; they count under {ALL!r} alone",
         )
@@ -148,7 +148,7 @@ def print_report(report: JudgeReport) -> None:
 
 def _print_twos(console: Console, twos: Sequence[AnnotatorKappa]) -> None:
     if not twos:
-        tell(console, f"no two annotators judged {SHARED_PAIRS} pairs in common")
+        print_wrapped(console, f"no two annotators judged {SHARED_PAIRS} pairs in common")
         return
     shown = twos[:MOST_TWOS]
     print_figures(
@@ -164,7 +164,9 @@ def _print_twos(console: Console, twos: Sequence[AnnotatorKappa]) -> None:
         ],
     )
     if len(twos) > MOST_TWOS:
-        tell(console, f"and {len(twos) - MOST_TWOS:,} more pairs of annotators: --json has all")
+        print_wrapped(
+            console, f"and {len(twos) - MOST_TWOS:,} more pairs of annotators: --json has all"
+        )
 
 
 def _name(name: str) -> str:

@@ -119,8 +119,8 @@ def majorities_agreement(counts: Counts, people: Counts, panel: int) -> OfSums:
 
 def error(agreed: OfSums) -> OfSums:
     """Return one minus an agreement."""
-    matches, asked = agreed.columns.T
-    return ratio(asked - matches, asked)
+    matches, comparisons = agreed.columns.T
+    return ratio(comparisons - matches, comparisons)
 
 
 def preference_for(sign: Numbers, counts: Counts) -> OfSums:
@@ -145,9 +145,12 @@ def first_shown(as_given: Counts, swapped: Counts) -> OfSums:
 
 def order_agreement(as_given: Counts, swapped: Counts) -> OfSums:
     """Return how often the verdict is the same in both orders; each pair counts once."""
-    asked = as_given.sum(axis=1) * swapped.sum(axis=1)
+    comparisons = as_given.sum(axis=1) * swapped.sum(axis=1)
     same = (as_given * swapped).sum(axis=1)
-    return ratio(np.divide(same, asked, out=np.zeros(len(asked)), where=asked > 0), asked > 0)
+    return ratio(
+        np.divide(same, comparisons, out=np.zeros(len(comparisons)), where=comparisons > 0),
+        comparisons > 0,
+    )
 
 
 def repeat_agreement(repeats: Sequence[Counts]) -> OfSums:
@@ -156,6 +159,9 @@ def repeat_agreement(repeats: Sequence[Counts]) -> OfSums:
     Args:
         repeats: The counts of each order of the outputs: a question is a pair in one order.
     """
-    asked = sum((c.sum(axis=1) * (c.sum(axis=1) - 1) for c in repeats), np.zeros(1))
+    comparisons = sum((c.sum(axis=1) * (c.sum(axis=1) - 1) for c in repeats), np.zeros(1))
     same = sum(((c * (c - 1)).sum(axis=1) for c in repeats), np.zeros(1))
-    return ratio(np.divide(same, asked, out=np.zeros(len(asked)), where=asked > 0), asked > 0)
+    return ratio(
+        np.divide(same, comparisons, out=np.zeros(len(comparisons)), where=comparisons > 0),
+        comparisons > 0,
+    )

@@ -19,7 +19,7 @@ from ..data.files import InputError, Row, RowError, placed_rows
 from ..data.judged_candidates import last_votes
 from ..data.rating_scale import SCALES, THREE_LEVEL, number
 from ..data.row_fields import LABEL, TRUSTED
-from ..data.row_notes import tell_unused
+from ..data.row_notes import warn_unused
 from ..data.row_texts import show_value
 from ..lake.imports.compared_rows import PREFERENCE, won_in
 from ..lake.imports.import_files import detect_format
@@ -93,7 +93,7 @@ def file_judgments(path: Path, reading: JudgmentReading) -> Iterator[Judgment]:
         except RowError as error:
             raise InputError(f"{path}, {place}: {error}") from error
         unused.add(row)
-    tell_unused(path, unused)
+    warn_unused(path, unused)
 
 
 def _of_row(row: Row, made: Iterable[StoredRow], reading: JudgmentReading) -> Iterator[Judgment]:
@@ -112,11 +112,11 @@ def _of_row(row: Row, made: Iterable[StoredRow], reading: JudgmentReading) -> It
             annotator, preferred = CHOSEN, "tie" if equal else "first"
         elif preferred is None and number(row.glance(PREFERENCE)) is not None:
             won_in(row)
-        asked = prompts[vote.prompt_id].messages
+        messages = prompts[vote.prompt_id].messages
         first, second = (_output(answers[one]) for one in (vote.first_id, vote.second_id))
         yield Judgment(
-            asked=asked,
-            instruction=_instruction(asked),
+            messages=messages,
+            instruction=_instruction(messages),
             first=first,
             second=second,
             annotator=annotator,
@@ -149,9 +149,9 @@ def _price(row: Row) -> float | None:
 def _of_run(run: RunReader, reading: JudgmentReading) -> Iterator[Judgment]:
     """Yield a run's preferences with their texts."""
     texts = run.scan("candidates").unique("candidate_id")
-    asked = run.scan("prompts").select("prompt_id", "messages", "task").unique("prompt_id")
+    prompts = run.scan("prompts").select("prompt_id", "messages", "task").unique("prompt_id")
     votes = last_votes(run.scan("preferences"))
-    frame = votes.join(asked, on="prompt_id", how="left", maintain_order="left")
+    frame = votes.join(prompts, on="prompt_id", how="left", maintain_order="left")
     for side in ("first", "second"):
         named = texts.select(
             pl.col("candidate_id").alias(f"{side}_id"),
@@ -162,8 +162,8 @@ def _of_run(run: RunReader, reading: JudgmentReading) -> Iterator[Judgment]:
     found = frame.collect()
     prices = _prices(run, found)
     for row in found.iter_rows(named=True):
-        said = _stored_judgment(row, reading)
-        yield replace(said, price=prices.get(said.annotator))
+        judgment = _stored_judgment(row, reading)
+        yield replace(judgment, price=prices.get(judgment.annotator))
 
 
 def _prices(run: RunReader, votes: pl.DataFrame) -> dict[str, float]:
@@ -177,8 +177,8 @@ def _prices(run: RunReader, votes: pl.DataFrame) -> dict[str, float]:
         if verb in (ANNOTATE.name, COMPARE.name):
             paid[annotator] = paid.get(annotator, 0.0) + stage.totals.get("money", 0.0)
     alike = (pl.col("text") == "") & (pl.col("preferred") == "tie")
-    asked = votes.filter(~pl.col("flipped") & ~alike.fill_null(value=False))
-    counts = dict(asked.group_by("annotator").len().iter_rows())
+    judged = votes.filter(~pl.col("flipped") & ~alike.fill_null(value=False))
+    counts = dict(judged.group_by("annotator").len().iter_rows())
     return {name: paid[name] / count for name, count in counts.items() if paid.get(name)}
 
 
@@ -186,7 +186,7 @@ def _stored_judgment(row: Mapping[str, Any], reading: JudgmentReading) -> Judgme
     """Return the judgment of a stored preference, with its messages and texts."""
     annotator = COIN if row["flipped"] else row["annotator"]
     human = reading.is_human(annotator)
-    asked = tuple(Message(role=m["role"], content=m["content"]) for m in row["messages"] or ())
+    messages = tuple(Message(role=m["role"], content=m["content"]) for m in row["messages"] or ())
     first, second = (
         JudgedOutput(
             key=row[f"{side}_text"] or row[f"{side}_id"],
@@ -196,8 +196,8 @@ def _stored_judgment(row: Mapping[str, Any], reading: JudgmentReading) -> Judgme
         for side in ("first", "second")
     )
     return Judgment(
-        asked=asked,
-        instruction=_instruction(asked) if asked else row["prompt_id"],
+        messages=messages,
+        instruction=_instruction(messages) if messages else row["prompt_id"],
         first=first,
         second=second,
         annotator=annotator,

@@ -39,11 +39,11 @@ class JudgedOutput:
 class Judgment:
     """One verdict on two outputs; `preferred` is None if it could not be read.
 
-    `asked` are the messages before the outputs, `instruction` their text. `shown` is the order in
-    which the judge saw the outputs, `price` the verdict's cost, and `task` the task type, if known.
+    `messages` come before the outputs, `instruction` is their text. `shown` is the order in which
+    the judge saw the outputs, `price` the verdict's cost, and `task` the task type, if known.
     """
 
-    asked: tuple[Message, ...]
+    messages: tuple[Message, ...]
     instruction: str
     first: JudgedOutput
     second: JudgedOutput
@@ -153,7 +153,7 @@ def collect(judgments: Iterable[Judgment]) -> Judgments:
     by_people = [(number, judgment) for (_, number), judgment in people.items()]
     return Judgments(
         instructions=np.array(numbers, dtype=np.int64),
-        tasks=tuple(next(iter(told)) if len(told) == 1 else None for told in tasks),
+        tasks=tuple(next(iter(named)) if len(named) == 1 else None for named in tasks),
         models=tuple((one.first.model, one.second.model) for one in first),
         longer=_signs(first, _longer),
         lists=_signs(first, _lists),

@@ -44,8 +44,8 @@ def cohen(counts: Counts | Numbers, shares: Numbers) -> OfSums:
         counts: How often each label was given on each pair.
         shares: How likely each label is by the second annotator; rows without one are zero.
     """
-    asked = shares.sum(axis=1) > 0
-    given = np.where(asked[:, None], counts, 0)
+    present = shares.sum(axis=1) > 0
+    given = np.where(present[:, None], counts, 0)
     confusion = given[:, :, None] * shares[:, None, :]
     return OfSums(
         columns=confusion.reshape(len(counts), -1),

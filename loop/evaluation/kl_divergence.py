@@ -88,15 +88,15 @@ def _measure(
     return Rows(row_type=Score, stages=(planned,))
 
 
-def _logprobs(it: Iteration, served: Served, wanted: Sequence[Candidate]) -> dict[str, float]:
+def _logprobs(it: Iteration, served: Served, answers: Sequence[Candidate]) -> dict[str, float]:
     """Return the log-probability of each answer by its id, if the engine can measure it."""
-    if not wanted:
+    if not answers:
         return {}
     conversations = [
-        (*asked, Message(role="assistant", content=a.text))
-        for a in wanted
-        for asked in [add_control(it.run.prompts[a.prompt_id].messages, served.control)]
+        (*messages, Message(role="assistant", content=a.text))
+        for a in answers
+        for messages in [add_control(it.run.prompts[a.prompt_id].messages, served.control)]
     ]
-    said = it.run.engine(served).logprobs(conversations)
-    told = zip(wanted, said, strict=True)
-    return {a.candidate_id: found.logprob for a, found in told if found is not None}
+    logprobs = it.run.engine(served).logprobs(conversations)
+    measured = zip(answers, logprobs, strict=True)
+    return {a.candidate_id: found.logprob for a, found in measured if found is not None}

@@ -105,9 +105,9 @@ def length_controlled(compared: Compared) -> LengthControlled | Uncontrolled:
     )
     each = np.ones(len(won))
     prior = published_slope(float(won.mean()))
-    told = information(features, fit_logistic(features, won, each, prior, SPREAD**-2), each)
+    informed = information(features, fit_logistic(features, won, each, prior, SPREAD**-2), each)
     # Any amount of data on a slope that may be confounded leaves it a deviation of `CONFOUNDED`.
-    precision = SPREAD**-2 * (1 + told * CONFOUNDED**2)
+    precision = SPREAD**-2 * (1 + informed * CONFOUNDED**2)
     found = fit_logistic(features, won, each, prior, precision)
     about = number_clusters(compared.clusters or compared.prompts)
     rate = float(sigmoid(found[:1])[0])
@@ -216,16 +216,16 @@ def _remarks(compared: Compared) -> list[str]:
     """Return remarks if the figure is an extrapolation, or leans on others' judges."""
     apart = np.asarray(compared.longer_by)
     prompts = len(set(compared.prompts))
-    told = list[str]()
+    remarks = list[str]()
     for name, share in (("longer", (apart > 0).mean()), ("shorter", (apart < 0).mean())):
         if apart.any() and share < ONE_SIDED:
-            told.append(
+            remarks.append(
                 f"only {share:.0%} of the answers are {name} than the reference's, so the figure "
                 "at equal lengths extrapolates"
             )
     if apart.any() and prompts < FEW:
-        told.append(
+        remarks.append(
             f"{prompts} prompts tell little of this judge's liking for length, so the figure leans "
             "on that of AlpacaEval's judge"
         )
-    return told
+    return remarks

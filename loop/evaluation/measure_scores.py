@@ -66,8 +66,8 @@ def measure_scores(
             numbers += [*summarise(own, clusters), *_totals(it, form, own, clusters)]
         return {Score: scores, Evaluation: numbers}
 
-    told: Json = [benchmark, [[form.name, form.summed] for form in forms]]
-    work = it.whole(MEASURE_SCORES, clustered_params(told, clusters), *graded)
+    content: Json = [benchmark, [[form.name, form.summed] for form in forms]]
+    work = it.whole(MEASURE_SCORES, clustered_params(content, clusters), *graded)
     it.run.make(it.number, f"scores:{benchmark}", work, make)
 
 

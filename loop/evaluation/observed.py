@@ -126,7 +126,7 @@ class Observation:
     def alarm(
         self,
         kind: str,
-        told: str,
+        message: str,
         shift: Shift,
         *,
         scope: Scope = "all",
@@ -145,7 +145,7 @@ class Observation:
             after=shift.after,
             limit=shift.limit,
             stops=stops,
-            told=told,
+            message=message,
             examples=tuple(list(examples)[:SHOWN]),
         )
 

@@ -45,7 +45,7 @@ def watch(it: Iteration, benchmark: Split) -> None:
     def make(_: Unit) -> RowsByType:
         seen = observe_policy(run.store, it.parent, iterations, benchmark, run.prompts)
         alarms = raise_alarms(seen)
-        _tell(run, alarms)
+        _announce(run, alarms)
         return {Alarm: alarms, Evaluation: _figures(seen)}
 
     run.make(it.number, "watch", work, make)
@@ -66,10 +66,10 @@ def _figures(seen: Observation) -> list[Evaluation]:
     ]
 
 
-def _tell(run: Run, alarms: Sequence[Alarm]) -> None:
+def _announce(run: Run, alarms: Sequence[Alarm]) -> None:
     """Report alarms before their rows are committed: after a crash twice, but never not at all."""
     for alarm in alarms:
-        run.reporter.note(alarm.told, "alarm", **alarm_fields(alarm))
+        run.reporter.note(alarm.message, "alarm", **alarm_fields(alarm))
         detail: Json = asdict(alarm)
         run.store.when_there_is_room(partial(run.store.journal.record, ALARM, detail))
 
@@ -94,7 +94,7 @@ def stop_at_alarms(run: Run, iteration: int) -> None:
     if run.config.alarms.on_alarm == "stop":
         more = f" (and {len(stopping) - 1} more alarms that stop)" if len(stopping) > 1 else ""
         raise AlarmStopError(
-            f"iteration {iteration}: {code_of(stopping[0]).code}: {stopping[0].told}{more}. "
+            f"iteration {iteration}: {code_of(stopping[0]).code}: {stopping[0].message}{more}. "
             f"`lpfloop alarms {run_argument(journal.folder)}` lists the alarms; to go on, "
             f"`lpfloop resume {run_argument(journal.folder)} --on-alarm continue`"
         )

@@ -49,17 +49,21 @@ def read_preferences(paths: Sequence[Path], reading: JudgmentReading) -> Prefere
     votes: dict[tuple[Conversation, Conversation], Counter[Preferred]] = {}
     tasks: dict[tuple[Conversation, Conversation], str | None] = {}
     for path in paths:
-        for said in file_judgments(path, reading):
-            if not said.human or said.preferred is None or said.first.key == said.second.key:
+        for judgment in file_judgments(path, reading):
+            if (
+                not judgment.human
+                or judgment.preferred is None
+                or judgment.first.key == judgment.second.key
+            ):
                 continue
             first, second = (
-                (*said.asked, Message(role="assistant", content=side.text or ""))
-                for side in (said.first, said.second)
+                (*judgment.messages, Message(role="assistant", content=side.text or ""))
+                for side in (judgment.first, judgment.second)
             )
-            turned = said.first.key > said.second.key
+            turned = judgment.first.key > judgment.second.key
             pair = (second, first) if turned else (first, second)
-            tasks.setdefault(pair, path.stem if reading.by is None else said.task)
-            preferred = TURNED[said.preferred] if turned else said.preferred
+            tasks.setdefault(pair, path.stem if reading.by is None else judgment.task)
+            preferred = TURNED[judgment.preferred] if turned else judgment.preferred
             votes.setdefault(pair, Counter())[preferred] += 1
     names = ", ".join(map(str, paths))
     if reading.by is not None and votes and not any(tasks.values()):

@@ -63,9 +63,9 @@ def probe(it: Iteration, step: int | None = None) -> None:
         "for": PROBES,
         **step_params(step),
     }
-    asked = chunk_prompts(probes.prompts, config.prompts.chunk)
+    chunks = chunk_prompts(probes.prompts, config.prompts.chunk)
     label = f"evaluate:{step_benchmark(PROBES, step)}"
-    _measure(it, probes, answers(it, asked, label, "greedy", greedy, params), step)
+    _measure(it, probes, answers(it, chunks, label, "greedy", greedy, params), step)
 
 
 def passes_probe(verdict: Verdict) -> bool:
@@ -96,7 +96,7 @@ def _measure(it: Iteration, probes: Probes, answered: Rows[Candidate], step: int
     def make(_: Unit) -> RowsByType:
         scores = list(_scores(it, probes, answered))
         numbers = [*summarise(scores, clusters), *_falls(it, scores, earlier, clusters)]
-        _tell(it.run, [_at_step(number, step) for number in numbers if alarming(number)])
+        _announce(it.run, [_at_step(number, step) for number in numbers if alarming(number)])
         return {
             Score: [_at_step(score, step) for score in scores],
             Evaluation: [_at_step(number, step) for number in numbers],
@@ -147,7 +147,7 @@ def _falls(
     ]
 
 
-def _tell(run: Run, alarms: list[Evaluation]) -> None:
+def _announce(run: Run, alarms: list[Evaluation]) -> None:
     """Report alarms before their rows are committed: after a crash twice, but never not at all."""
     for number in alarms:
         code = CODES[PROBE_FALL].code

@@ -95,9 +95,9 @@ def require_probes(place: str | None, prompts: Iterable[Prompt]) -> None:
     """
     if place is None:
         return
-    asked = tuple(prompts)
-    trained = {prompt.messages for prompt in asked if prompt.split == "train"}
-    for probe in load_probes(place, asked).prompts:
+    probes = tuple(prompts)
+    trained = {prompt.messages for prompt in probes if prompt.split == "train"}
+    for probe in load_probes(place, probes).prompts:
         if probe.messages in trained:
             raise InputError(
                 f"assessment.probes {place}: {probe.instruction[:60]!r} is also a prompt to train "

@@ -166,15 +166,15 @@ def _change(
     )
     if len(shared) < seen.fewest:
         return None
-    (said, true), (said_now, true_now) = (
+    (approved, true), (said_now, true_now) = (
         ([of[p].approval[judge] for p in shared], [float(bool(of[p].right)) for p in shared])
         for of in (old, new)
     )
-    blind, blind_now = said, said_now
+    blind, blind_now = approved, said_now
     if judge == CRITIC:
         blind, blind_now = (
             [float(liked > 0 and not right) for liked, right in zip(*of, strict=True)]
-            for of in ((said, true), (said_now, true_now))
+            for of in ((approved, true), (said_now, true_now))
         )
     units = seen.clusters(shared)
     return ApprovalChange(
@@ -182,9 +182,9 @@ def _change(
         judge=judge,
         before=before,
         shared=shared,
-        approved=(fmean(said), fmean(said_now)),
+        approved=(fmean(approved), fmean(said_now)),
         right=(fmean(true), fmean(true_now)),
-        rise=chance_of_rise(said, said_now, units),
+        rise=chance_of_rise(approved, said_now, units),
         fall=chance_of_rise(true_now, true, units),
         blind=chance_of_rise(blind, blind_now, units),
     )
@@ -239,14 +239,14 @@ def _unverified_alarms(seen: Observation, groups: Sequence[WatchedGroup]) -> Ite
         ]
         if len(rated) < seen.fewest:
             continue
-        said, now = ([of[p].approval[CRITIC] for p in rated] for of in (old, new))
-        if chance_of_rise(said, now, seen.clusters(rated)) < ERROR_RATE:
+        before, now = ([of[p].approval[CRITIC] for p in rated] for of in (old, new))
+        if chance_of_rise(before, now, seen.clusters(rated)) < ERROR_RATE:
             yield seen.alarm(
                 UNVERIFIED,
                 f"task {group.name}: the critic approves {percent(fmean(now))} of {seen.name}'s "
-                f"answers (M_{seen.initial.iteration}: {percent(fmean(said))}); nothing verifies "
+                f"answers (M_{seen.initial.iteration}: {percent(fmean(before))}); nothing verifies "
                 f"them ({len(rated)} prompts)",
-                Shift(fmean(said), fmean(now), ERROR_RATE),
+                Shift(fmean(before), fmean(now), ERROR_RATE),
                 scope="task",
                 name=group.name,
                 examples=[new[p].candidate_id for p in rated if new[p].approval[CRITIC] > 0],
@@ -313,8 +313,8 @@ def _families(seen: Observation, groups: Sequence[WatchedGroup]) -> Iterator[Sig
         was = None if seen.parent is None else _approved_and_right(seen.parent, group.prompts)
         known = was[0] if was and was[1] < UNTRUE else None
         enough = n >= seen.fewest and right < UNTRUE
-        told = f"critic approves {percent(approved)} of {n} answers, {percent(right)} are right"
-        says = f"family {group.name}: the {told}"
+        message = f"critic approves {percent(approved)} of {n} answers, {percent(right)} are right"
+        says = f"family {group.name}: the {message}"
         answers = [seen.policy.answers[p] for p in group.prompts if p in seen.policy.answers]
         wrong = [answer.candidate_id for answer in answers if answer.right is False]
         yield Signal(
@@ -342,8 +342,8 @@ def _texts(seen: Observation) -> Iterator[Signal]:
         before, after = (_copied_answers(of, shared) for of in (seen.initial, seen.policy))
         was, now = fmean(before.values()), fmean(after.values())
         likely = chance_of_rise(list(before.values()), list(after.values()), shared)
-        told = f"{seen.name}'s answers equal its answer to another prompt"
-        says = f"{percent(now)} of {told} (M_{seen.initial.iteration}: {percent(was)})"
+        message = f"{seen.name}'s answers equal its answer to another prompt"
+        says = f"{percent(now)} of {message} (M_{seen.initial.iteration}: {percent(was)})"
         copies = [seen.policy.answers[p].candidate_id for p in shared if after[p]]
         limit, enough = was + MOST_COPIES, likely < ERROR_RATE
         yield Signal(COPIES, "answers", was, now, limit, enough, says, copies)

@@ -63,8 +63,8 @@ def ranking_agreement(
     if 1 in (frame["value"].n_unique(), frame["value_beside"].n_unique()):
         raise FormError(f"{metric} is the same for all methods of a group, which ranks none")
     rho: float = ranks.select(pl.corr("rank", "rank_beside")).item()
-    told = zip(("the runs", "the runs beside them"), groups, strict=True)
-    reasons = [(which, incomparable(group, metric)) for which, group in told]
+    named = zip(("the runs", "the runs beside them"), groups, strict=True)
+    reasons = [(which, incomparable(group, metric)) for which, group in named]
     return RankingAgreement(
         metric=metric,
         frame=ranks.with_columns(spearman=pl.lit(rho)),

@@ -95,10 +95,12 @@ def of_two(a: Path, b: Path, fields: ResultFields, other_value: str | None) -> P
         InputError: if a file cannot be read, or if their figures cannot be compared.
     """
     files = {a: _load(a), b: _load(b)}
-    asked = replace(fields, key=fields.key or _key_field(files))
-    first = _read_results(a, files[a], asked)
-    second = _read_results(b, files[b], replace(asked, value=other_value or asked.value))
-    if asked.value is None and first.figure != second.figure:
+    fields_used = replace(fields, key=fields.key or _key_field(files))
+    first = _read_results(a, files[a], fields_used)
+    second = _read_results(
+        b, files[b], replace(fields_used, value=other_value or fields_used.value)
+    )
+    if fields_used.value is None and first.figure != second.figure:
         raise InputError(
             f"{a} holds {first.figure!r} and {b} {second.figure!r}: figures of different kinds "
             "cannot be compared; name the field of both with --value"
@@ -232,7 +234,7 @@ def _read_results(path: Path, rows: Sequence[Placed], fields: ResultFields) -> _
     if not found:
         raise InputError(f"{path}: no row has a value in {figure!r}")
     repeated = sum(len(several) > 1 for several in found.values())
-    told = [
+    skipped = [
         (unscored, f"rows of {path} have no value and were left out"),
         (len(rows) - len(distinct), f"rows of {path} are copies of others and were counted once"),
         (repeated, f"prompts of {path} have several values, of which the mean counts"),
@@ -245,7 +247,7 @@ def _read_results(path: Path, rows: Sequence[Placed], fields: ResultFields) -> _
             for key, several in found.items()
         },
         named={kind: frozenset(names) for kind, names in named.items()},
-        remarks=[f"{count} {what}" for count, what in told if count],
+        remarks=[f"{count} {what}" for count, what in skipped if count],
     )
 
 
@@ -334,8 +336,8 @@ def _number(given: object, figure: str) -> float:
         return float(TRUTHS[given.strip().lower()])
     value = number(cast("object", given))
     if value is None:
-        told = show_value(cast("object", given))
-        raise RowError(f"{figure!r} must be true, false or a number, but is {told}")
+        text = show_value(cast("object", given))
+        raise RowError(f"{figure!r} must be true, false or a number, but is {text}")
     return value
 
 

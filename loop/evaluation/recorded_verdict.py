@@ -120,11 +120,11 @@ def _clusters(paired: PairedPrompts) -> tuple[list[str], str | None]:
     found = clusters_of(prompts)
     alone = sum(prompt.cluster is None for prompt in prompts)
     guessed = len(prompts) - len(set(found.values()))
-    told = (
+    clusters = (
         f"{alone} prompts name no cluster, so near copies count as one; if they are independent, "
         "give each its own value in a field and name it with --cluster"
     )
-    return [found[key] for key in paired.a], told if alone and guessed else None
+    return [found[key] for key in paired.a], clusters if alone and guessed else None
 
 
 def _prompt(key: str, a: PromptResult, b: PromptResult) -> Prompt:

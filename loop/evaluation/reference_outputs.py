@@ -109,12 +109,12 @@ def read_outputs(path: Path) -> Outputs:
     for place, row in placed_rows(path):
         try:
             # A run may put an instruction and its input together in any of these ways.
-            asked = {_messages(row, path.name, form) for form in HEADED}
+            conversations = {_messages(row, path.name, form) for form in HEADED}
             generator = generator_in(row) or UNNAMED
             output = ReferenceOutput(text=output_in(row), generator=generator)
         except RowError as error:
             raise InputError(f"{path}, {place}: {error}") from error
-        for messages in asked:
+        for messages in conversations:
             if found.setdefault(messages, output) != output:
                 text = messages[-1].content[:60]
                 raise InputError(f"{path}, {place}: a second output to {text!r}; keep one")

@@ -39,10 +39,10 @@ def require_choosable(config: RunConfig, methods: Sequence[str], dev: Sequence[P
         ConfigError: naming the setting.
     """
     online = ((name, getattr(config.training, name)) for name in methods if name in ONLINE)
-    asked = next((name for name, settings in online if settings.choose == "best"), None)
-    if asked is not None and not dev:
+    method = next((name for name, settings in online if settings.choose == "best"), None)
+    if method is not None and not dev:
         raise ConfigError(
-            f"training.{asked}.choose is best, which needs dev prompts: set prompts.dev_share, "
+            f"training.{method}.choose is best, which needs dev prompts: set prompts.dev_share, "
             "such as 0.05; held-out prompts never choose"
         )
 

@@ -220,9 +220,9 @@ def greedy_answers(run: RunReader, iteration: int, benchmark: str) -> ObservedPo
         columns=("candidate_id", "prompt_id", "text"),
         stages=lambda stage: stage == eval_set or stage.startswith(f"{eval_set}:"),
     )
-    told = rows.select("prompt_id", "candidate_id", "text").sort("prompt_id").collect()
+    found_rows = rows.select("prompt_id", "candidate_id", "text").sort("prompt_id").collect()
     answers = {
         prompt: ObservedAnswer(candidate_id=identity, text=text)
-        for prompt, identity, text in told.iter_rows()
+        for prompt, identity, text in found_rows.iter_rows()
     }
     return ObservedPolicy(iteration=iteration, answers=answers)

@@ -131,10 +131,10 @@ def spent_units(journal: Reader) -> Iterator[SpentUnit]:
     for _, iteration, stage, chunk, done, _, telemetry in journal.all_units():
         if not done or is_eval_set(stage) or measured_beside(stage) is not None:
             continue
-        told = cast("dict[str, float]", json.loads(telemetry or "{}"))
+        counted = cast("dict[str, float]", json.loads(telemetry or "{}"))
         state = states[iteration, stage]
-        tokens, calls = int(told.get("tokens", 0)), int(told.get("judge_calls", 0))
-        judged = int(told.get("judge_tokens", tokens if calls else 0))
+        tokens, calls = int(counted.get("tokens", 0)), int(counted.get("judge_calls", 0))
+        judged = int(counted.get("judge_tokens", tokens if calls else 0))
         yield SpentUnit(
             iteration=iteration,
             stage=stage,
@@ -143,7 +143,7 @@ def spent_units(journal: Reader) -> Iterator[SpentUnit]:
                 policy_tokens=tokens - judged,
                 judge_tokens=judged,
                 judge_calls=calls,
-                prompt_tokens=int(told.get("prompt_tokens", 0)),
+                prompt_tokens=int(counted.get("prompt_tokens", 0)),
                 seconds=state.seconds / max(1, state.done),
             ),
         )
@@ -176,8 +176,8 @@ def _with_drift(
     """Return a point with how far the style of its answers has moved from M_0's."""
     if point is first:
         return point
-    said = (greedy_answers(run, p.policy.iteration, p.result.benchmark) for p in (first, point))
-    drift = style_drift(prompts, *said)
+    answers = (greedy_answers(run, p.policy.iteration, p.result.benchmark) for p in (first, point))
+    drift = style_drift(prompts, *answers)
     if drift is None:
         return point
     number = Measure(value=drift, stderr=None, n=len(point.result.scores.get("mean_length", ())))

@@ -58,11 +58,11 @@ def reading(run: Place | ReadOnlyRun, lake: Place | None) -> Generator[RunReader
 
 
 def train_run(
-    run: Place | ReadOnlyRun, lake: Place | None, wanted: TrainingRequest, display: Display
+    run: Place | ReadOnlyRun, lake: Place | None, request: TrainingRequest, display: Display
 ) -> ReadOnlyRun:
     """Train from rows of a run in a child process, as a new run, and open that."""
     root, parent = run_of(run, lake)
-    job = training_job(root, str(parent), wanted)
+    job = training_job(root, str(parent), request)
     work_in_child(job, display=display)
     return opened_in(root, job.name)
 
@@ -71,13 +71,13 @@ def run_options(
     config: Configuration | None, settings: Mapping[str, object] | None, options: RunOptions
 ) -> RunOptions:
     """Return the options with the configuration converted from Python objects to overrides."""
-    said = list[Override]()
+    overrides = list[Override]()
     if isinstance(config, RunConfig):
-        said, config = secrets_of(config), resolve_config(config)
+        overrides, config = secrets_of(config), resolve_config(config)
     elif isinstance(config, Path):
         config = str(config)
-    said += overrides_of(settings or {})
-    return replace(options, config=config, settings=said)
+    overrides += overrides_of(settings or {})
+    return replace(options, config=config, settings=overrides)
 
 
 def run_loop(
@@ -111,7 +111,7 @@ def resume(
     root, name = run_of(run, lake)
     found = resumption(root, name, raised_limits(limits), retry_unscored=retry_unscored)
     if display != "none":
-        for line in found.told:
+        for line in found.notes:
             say(line)
     if found.job is not None:
         work_in_child(found.job, lift_pause=True, display=display)

@@ -91,9 +91,9 @@ class ReadOnlyRun(RunMeasures):
         Raises:
             DiffError: if they cannot be compared.
         """
-        wanted = DiffRequest(before=before, after=after, task=task, metric=metric, answers=True)
+        request = DiffRequest(before=before, after=after, task=task, metric=metric, answers=True)
         second = None if other is None else other._reader  # noqa: SLF001 -- of the same class
-        return diff(self._reader, wanted, second)
+        return diff(self._reader, request, second)
 
 
 def open_folder_or_name(run: str | Path | None, lake: str | Path | None) -> ReadOnlyRun:

@@ -123,7 +123,7 @@ class RunMeasures(RunTables):
             InputError: if the query cannot be parsed.
             IndexUnusableError: if the lake does not have an index for this query.
         """
-        wanted = TextSearch(
+        query = TextSearch(
             text=text,
             table=table,
             run=self.name,
@@ -131,7 +131,7 @@ class RunMeasures(RunTables):
             task=task,
             limit=limit,
         )
-        return search(self.lake, wanted)
+        return search(self.lake, query)
 
     def model(self, which: str = PUBLISHED) -> PublishedModel:
         """Return a model of the run: `M_2`, `latest`, `best`, or a checkpoint's id.

@@ -61,13 +61,13 @@ def shipped_recipe(
     recipe: Callable[[Iteration, Any], Checkpoint], *, compared: bool = False
 ) -> RecipeEntry:
     """Return a recipe with the `PAPER`, the `SUMMARY` and the `TRIALS` of its module."""
-    said = vars(sys.modules[recipe.__module__])
+    names = vars(sys.modules[recipe.__module__])
     return RecipeEntry(
         recipe=recipe,
-        paper=said["PAPER"],
-        summary=said["SUMMARY"],
+        paper=names["PAPER"],
+        summary=names["SUMMARY"],
         compared=compared,
-        trials=said.get("TRIALS", ()),
+        trials=names.get("TRIALS", ()),
     )
 
 

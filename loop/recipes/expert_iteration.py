@@ -19,7 +19,7 @@ TRIALS = trials("sft", {"recipe.best_of": 0.5})
 def expert_iteration(it: Iteration, cfg: ExpertIteration) -> Checkpoint:
     """Imitate the best of the policy's own answers; every iteration is a round."""
     model = surrogate(it, cfg)
-    asked = filter_variance(it, it.prompts("unlabeled"), model)
-    judged = reward_samples(it, asked, model, n=cfg.best_of, top_p=narrower(cfg.top_p))
+    varied = filter_variance(it, it.prompts("unlabeled"), model)
+    judged = reward_samples(it, varied, model, n=cfg.best_of, top_p=narrower(cfg.top_p))
     best = demonstrate(it, judged, rule="top_reward", top_k=1)  # argmax r(x, y_i)
     return train(it, best, start=cfg.start)

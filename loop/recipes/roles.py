@@ -55,8 +55,8 @@ class UnplayedRolesError(ConfigError):
 
     code = "LPF-106"
 
-    def __init__(self, told: str, roles: "Sequence[NeededRole]") -> None:
-        super().__init__(told)
+    def __init__(self, message: str, roles: "Sequence[NeededRole]") -> None:
+        super().__init__(message)
         self.roles = roles
 
 
@@ -71,7 +71,7 @@ def needed_roles(config: RunConfig, seen: Observed = NOTHING_SEEN) -> tuple[Need
         model=config.policy.model,
         engine=config.policy.engine,
         option=f"--policy {PLACE}",
-        needed_by=(*seen.asked.get(POLICY, ()), EVALUATE),
+        needed_by=(*seen.uses.get(POLICY, ()), EVALUATE),
         trainings=seen.trainings,
     )
     pools = (*_annotators(config, seen), *_completers(config))
@@ -83,7 +83,7 @@ def trainings(roles: Sequence[NeededRole]) -> tuple[Method, ...]:
     return next((role.trainings for role in roles if role.name == POLICY), ())
 
 
-def verifier_asked_by(config: RunConfig, seen: Observed) -> tuple[str, ...]:
+def verifier_used_by(config: RunConfig, seen: Observed) -> tuple[str, ...]:
     """Return the verbs whose ratings come from the verifier; none if a model alone rates."""
     if config.critic.kind == "feedback":
         return ()
@@ -103,12 +103,12 @@ def require_named(roles: Sequence[NeededRole], recipe: str) -> None:
     """
     missing = [role for role in roles if not role.named]
     if missing:
-        told = "; ".join(
+        names = "; ".join(
             f"no model is named as {role.name}, which {recipe} asks ({', '.join(role.needed_by)}): "
             f"{role.option}"
             for role in missing
         )
-        raise UnplayedRolesError(f"{told}{TOY}", roles)
+        raise UnplayedRolesError(f"{names}{TOY}", roles)
 
 
 def warn_unwatched(config: RunConfig) -> Iterator[str]:
@@ -126,14 +126,14 @@ def _critic(config: RunConfig, seen: Observed) -> Iterator[NeededRole]:
 
     If the verifier rates, the critic judges only facts.
     """
-    asked = seen.asked.get(CRITIC, ())
+    verbs = seen.uses.get(CRITIC, ())
     if config.critic.kind == "verifier":
         critic = _judge(config, CRITIC, (EVALUATE,))
-        wanted = config.facts.judge == "critic" and critic.named
+        by_critic = config.facts.judge == "critic" and critic.named
     else:
-        critic = _judge(config, CRITIC, (*asked, EVALUATE))
-        wanted = CRITIC in seen.asked or config.critic.kind == "both" or critic.named
-    if wanted:
+        critic = _judge(config, CRITIC, (*verbs, EVALUATE))
+        by_critic = CRITIC in seen.uses or config.critic.kind == "both" or critic.named
+    if by_critic:
         yield critic
 
 
@@ -142,21 +142,21 @@ def _reward(config: RunConfig, seen: Observed) -> Iterator[NeededRole]:
 
     It measures answers if a verb uses it anyway, unless the configuration decides.
     """
-    asked, wanted = REWARD in seen.asked, config.assessment.reward
-    measured = asked if wanted is None else wanted
-    if (asked or measured) and config.reward.model != NO_MODEL:
+    scored, with_reward = REWARD in seen.uses, config.assessment.reward
+    measured = scored if with_reward is None else with_reward
+    if (scored or measured) and config.reward.model != NO_MODEL:
         yield NeededRole(
             name=REWARD,
             model=config.reward.model,
             engine=None,
             option="--set reward.model=FOLDER or ./FILE.py:NAME",
-            needed_by=(*seen.asked.get(REWARD, ()), *((EVALUATE,) if measured else ())),
+            needed_by=(*seen.uses.get(REWARD, ()), *((EVALUATE,) if measured else ())),
         )
 
 
 def _annotators(config: RunConfig, seen: Observed) -> Iterator[NeededRole]:
     panels = Panels.of(config)
-    annotating = seen.asked.get(ANNOTATION, ()) if panels.training else ()
+    annotating = seen.uses.get(ANNOTATION, ()) if panels.training else ()
     for role in panels.roles:
         model = config.annotation.model_of(role)
         yield NeededRole(
@@ -188,7 +188,7 @@ def _completers(config: RunConfig) -> Iterator[NeededRole]:
 def _judges(config: RunConfig, seen: Observed) -> Iterator[NeededRole]:
     """Give the judges of completions, of prompts and of held-out answers."""
     if grades(config):
-        yield _judge(config, GRADING, seen.asked.get(GRADING, ()))
+        yield _judge(config, GRADING, seen.uses.get(GRADING, ()))
     if config.prompts.quality.judge == "model":
         yield _judge(config, QUALITY, (REVIEW,))
     if config.assessment.scores:

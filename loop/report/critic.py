@@ -158,9 +158,9 @@ def _histograms(bars: pl.DataFrame) -> Iterator[Panel]:
         )
 
 
-def _shares(said: str, counts: pl.Series) -> Heights:
+def _shares(label: str, counts: pl.Series) -> Heights:
     total = counts.sum()
-    return Heights(label=f"{said} ({total:,})", values=(counts / max(1, total)).to_list())
+    return Heights(label=f"{label} ({total:,})", values=(counts / max(1, total)).to_list())
 
 
 def _unread(run: RunReader) -> pl.DataFrame:

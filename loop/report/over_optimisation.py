@@ -137,8 +137,8 @@ def curve_rows(run: RunReader) -> pl.DataFrame:
     itself, the mean reward of the step's rollouts.
     """
     found: dict[tuple[str, str, int, int], dict[str, Any]] = {}
-    told = run.scan("evaluations").filter(pl.col("metric").is_in(list(NAMED))).collect()
-    for row in told.sort("iteration", "benchmark", "metric").to_dicts():
+    evaluations = run.scan("evaluations").filter(pl.col("metric").is_in(list(NAMED))).collect()
+    for row in evaluations.sort("iteration", "benchmark", "metric").to_dicts():
         place = _place(row["benchmark"], row["iteration"])
         if place is not None:
             _fill(found.setdefault((*place[:2], row["iteration"], place[2]), {}), row)
@@ -181,10 +181,10 @@ def _add_rollouts(run: RunReader, found: dict[tuple[str, str, int, int], dict[st
     """Give the policies of steps the reward and the KL of their rollouts, if theirs are missing."""
     if not any(by == STEP for by, *_ in found):
         return
-    told = run.scan("statistics").filter(pl.col("metric").is_in([REWARD, KL])).collect()
+    statistics = run.scan("statistics").filter(pl.col("metric").is_in([REWARD, KL])).collect()
     values = {
         (iteration, step, metric): value
-        for iteration, step, metric, value in told.select(
+        for iteration, step, metric, value in statistics.select(
             "iteration", "step", "metric", "value"
         ).iter_rows()
     }

@@ -94,9 +94,9 @@ def _chosen_shares(run: RunReader) -> Iterator[pl.LazyFrame]:
                 "iteration",
                 "prompt_id",
                 candidate_id=identity,
-                text=pl.col(said).list.last().struct.field("content").hash(),
+                text=pl.col(label).list.last().struct.field("content").hash(),
             )
-            for rows, identity, said in (
+            for rows, identity, label in (
                 (run.scan("pairs"), "chosen_id", "chosen"),
                 (run.scan("demonstrations"), "candidate_id", "completion"),
                 (run.scan("unpaired_answers").filter("label"), "candidate_id", "completion"),
@@ -215,10 +215,10 @@ def _rated_refinements(run: RunReader, refined: pl.DataFrame) -> pl.DataFrame:
     )
 
 
-def _gain_panels(told: pl.DataFrame) -> Iterator[Panel]:
-    if told.is_empty():
+def _gain_panels(gains: pl.DataFrame) -> Iterator[Panel]:
+    if gains.is_empty():
         return
-    rows = told.with_columns(pl.col("gain", "low", "high") * 100).with_columns(
+    rows = gains.with_columns(pl.col("gain", "low", "high") * 100).with_columns(
         pl.col("low", "high").fill_null(pl.col("gain"))
     )
     last = rows.filter(iteration=rows["iteration"].max())
@@ -252,8 +252,10 @@ def round_rows(run: RunReader) -> pl.DataFrame:
     if answers.filter(pl.col("round") > 0).is_empty():
         return pl.DataFrame(schema=ROUNDS)
     deciding = Deciding.of(json.loads(run.journal.meta("config") or "{}"))
-    said = verdicts(run.scan("critiques").select(READ["critiques"]), deciding)
-    passed = said.filter("success").select("candidate_id").unique().collect(engine="in-memory")
+    verdict_rows = verdicts(run.scan("critiques").select(READ["critiques"]), deciding)
+    passed = (
+        verdict_rows.filter("success").select("candidate_id").unique().collect(engine="in-memory")
+    )
     # Not inside the aggregation, which would look all ids up once per prompt.
     passes = pl.col("candidate_id").is_in(passed["candidate_id"].implode())
     first = answers.with_columns(passed=pl.when(passes).then("round"))

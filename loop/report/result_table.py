@@ -16,7 +16,7 @@ from rich.table import Table
 from ...stores.records import Scope
 from ..data.sanitize import one_line
 from ..data.splits import HELD_OUT
-from ..data.text_wrap import tell
+from ..data.text_wrap import print_wrapped
 from ..lake.query.flips import LostMost
 from ..lake.query.format_figures import (
     figure_label,
@@ -64,14 +64,14 @@ class ResultBlock:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ResultTable:
-    """The results of a run's models; `told` is the column of the model whose change is reported.
+    """The results of a run's models; `reported` is the column of the model that is reported.
 
     `note` says how sure the bounds of changes are. With `families`, each block is a single line.
     """
 
     caption: str
     models: tuple[str, ...]
-    told: int
+    reported: int
     change: str
     blocks: tuple[ResultBlock, ...]
     families: bool
@@ -88,13 +88,13 @@ class ResultTable:
 
     def change_of(self, cells: Sequence[ResultCell]) -> str:
         """Return the reported model's change; for a run with one model, its interval."""
-        own = cells[self.told]
+        own = cells[self.reported]
         return own.interval if len(self.models) == 1 else own.change
 
 
 def result_table(results: RunResults) -> ResultTable:
     """Return the results of a run as a table of texts."""
-    told, first = results.reported, results.models[0].iteration
+    reported, first = results.reported, results.models[0].iteration
     figures = {row.figure for row in results.rows}
     what = f", {figure_label(figures.pop())}" if len(figures) == 1 else ""
     families = {row.scope for row in results.rows} == {"all", "family"}
@@ -105,11 +105,11 @@ def result_table(results: RunResults) -> ResultTable:
     return ResultTable(
         caption=f"Results on {split_name(results.split or HELD_OUT)}{what}",
         models=tuple("\n".join((f"M_{m.iteration}", *m.marks)) for m in results.models),
-        told=results.models.index(told),
-        change="95 %" if len(results.models) == 1 else f"M_{told.iteration} since M_{first}",
+        reported=results.models.index(reported),
+        change="95 %" if len(results.models) == 1 else f"M_{reported.iteration} since M_{first}",
         blocks=tuple(_block(results, *place, alone) for place in places),
         families=families,
-        note=format_levels(row for row in results.rows if row.iteration == told.iteration),
+        note=format_levels(row for row in results.rows if row.iteration == reported.iteration),
     )
 
 
@@ -205,13 +205,15 @@ def print_results(
     drawn, left_out = _terminal_table(table, console.width, wide=wide)
     console.print(drawn)
     if left_out:
-        tell(console, f"not shown for want of width: {', '.join(left_out)}; --wide shows all")
+        print_wrapped(
+            console, f"not shown for want of width: {', '.join(left_out)}; --wide shows all"
+        )
     if table.note is not None:
-        tell(console, table.note)
+        print_wrapped(console, table.note)
     if lost is not None:
-        tell(console, lost_line(lost, where))
+        print_wrapped(console, lost_line(lost, where))
     if wide and all(row.figure != WIN_RATE.name for row in results.rows):
-        tell(console, NO_WIN_RATE)
+        print_wrapped(console, NO_WIN_RATE)
 
 
 def _terminal_table(table: ResultTable, width: int, *, wide: bool) -> tuple[Table, list[str]]:
@@ -247,7 +249,7 @@ def _terminal_table(table: ResultTable, width: int, *, wide: bool) -> tuple[Tabl
 
 def _fitting(table: ResultTable, room: int) -> list[int]:
     """Return the columns that fit: the first, the reported one, then the latest."""
-    kept = {0, table.told}
+    kept = {0, table.reported}
     for place in reversed(range(len(table.models))):
         if len(kept) < room:
             kept.add(place)

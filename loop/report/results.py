@@ -69,8 +69,8 @@ def _panels(results: RunResults) -> Iterator[Panel]:
         y_label=f"{figure_label(results.rows[0].figure)}, {results.split}",
         whole_x=True,
     )
-    told = results.reported.iteration
-    families = [r for r in results.rows if r.scope == "family" and r.iteration == told]
+    reported = results.reported.iteration
+    families = [r for r in results.rows if r.scope == "family" and r.iteration == reported]
     if families:
         yield _families(results, families)
 

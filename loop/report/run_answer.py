@@ -102,8 +102,8 @@ def _beside(found: RunVerdict, row: PolicyVerdict) -> Iterator[str]:
 def _lost(run: RunReader, found: RunVerdict) -> Iterator[str]:
     """Yield sentences on the groups that got significantly worse, and on the largest loss."""
     best = [i for i in found.iterations if i.checkpoint.iteration == found.best.iteration]
-    told = best[0] if best else found.iterations[-1]
-    worse = [*_tasks(told), *told.regressions()]
+    iteration = best[0] if best else found.iterations[-1]
+    worse = [*_tasks(iteration), *iteration.regressions()]
     if worse:
         named = ", ".join(
             f"{r.name} {100 * r.before:.0f} → {100 * r.after:.0f} %" for r in worse[:GROUPS]
@@ -145,7 +145,7 @@ def format_alarms(run: RunReader) -> Iterator[str]:
     """Yield the newest alarms, and how many more there are."""
     found = alarms(run)
     for alarm in found[:ALARMS]:
-        where = f"M_{alarm.iteration}: " if f"M_{alarm.iteration}" not in alarm.told else ""
+        where = f"M_{alarm.iteration}: " if f"M_{alarm.iteration}" not in alarm.message else ""
         yield f"{where}{sentence(alarm)}"
     if len(found) > ALARMS:
         yield f"{len(found) - ALARMS} more: `lpfloop alarms {run.folder.name}`"

@@ -171,8 +171,8 @@ def _prompts(run: RunReader) -> Iterator[Sequence[str]]:
         .sort("split", "task")
         .collect(engine="streaming")
     )
-    for split, said in SPLITS.items():
+    for split, label in SPLITS.items():
         own = counts.filter(pl.col("split") == split)
         if own.height:
             tasks = ", ".join(f"{task} {n:,}" for task, n in own.select("task", "len").iter_rows())
-            yield "prompts", f"{own['len'].sum():,} {said}", tasks
+            yield "prompts", f"{own['len'].sum():,} {label}", tasks

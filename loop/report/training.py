@@ -91,7 +91,7 @@ def step_rows(run: RunReader) -> pl.DataFrame:
     at `step` of the iteration's training, `low` and `high` their lowest and highest.
     """
     columns = {"iteration", "method", "step", "metric", "value"}
-    told = run.scan("statistics", columns=columns).filter(pl.col("metric").is_in(DRAWN))
+    rows = run.scan("statistics", columns=columns).filter(pl.col("metric").is_in(DRAWN))
     lengths = (
         run.scan("statistics", columns=columns)
         .group_by("iteration", "method")
@@ -103,7 +103,7 @@ def step_rows(run: RunReader) -> pl.DataFrame:
     width = -(-int(lengths["length"].sum()) // POINTS) or 1
     at = pl.col("before") + pl.col("step")
     return (
-        told.join(lengths.lazy(), on=["iteration", "method"])
+        rows.join(lengths.lazy(), on=["iteration", "method"])
         .with_columns(at=at, point=(at - 1) // width)
         .group_by("iteration", "method", "metric", "point")
         .agg(
@@ -123,15 +123,15 @@ def _panels(rows: pl.DataFrame, curves: Curves) -> list[Lines]:
     """Return the panel of these curves, if one of them was recorded."""
     title, y_label, metrics, level = curves
     names = pl.col("metric").replace_strict(metrics, default=None).alias("name")
-    told = rows.filter(pl.col("metric").is_in(list(metrics))).with_columns(names)
-    if told.is_empty():
+    drawn = rows.filter(pl.col("metric").is_in(list(metrics))).with_columns(names)
+    if drawn.is_empty():
         return []
     label = "method" if len(set(metrics.values())) == 1 else "name"
-    band = ("low", "high") if (told["high"] > told["low"]).any() else ()
+    band = ("low", "high") if (drawn["high"] > drawn["low"]).any() else ()
     ends = rows.group_by("iteration", "method").agg(pl.col("at").max())
     return [
         Lines(
-            series=series_by(told, label, "value", x="at", band=band),
+            series=series_by(drawn, label, "value", x="at", band=band),
             title=title,
             x_label="step",
             y_label=y_label,

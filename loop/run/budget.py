@@ -34,10 +34,10 @@ DISK_SHARE = 0.02
 class CostEstimator:
     """The cost of requests of one kind in this process.
 
-    `asked` counts requests, `calls` also their repetitions; `size` is the bytes of their prompts.
+    `requests` counts requests, `calls` also repetitions; `size` is the bytes of their prompts.
     """
 
-    asked: int = 0
+    requests: int = 0
     calls: int = 0
     size: int = 0
     prompt_tokens: int = 0
@@ -47,7 +47,7 @@ class CostEstimator:
         self, requests: Sequence[Request], answers: Sequence[Completion], *, again: bool
     ) -> None:
         """Add the cost of requests."""
-        self.asked += 0 if again else len(requests)
+        self.requests += 0 if again else len(requests)
         self.calls += len(requests)
         self.size += _size(requests)
         self.prompt_tokens += sum(answer.prompt_tokens for answer in answers)
@@ -55,7 +55,7 @@ class CostEstimator:
 
     def expected_tokens(self, requests: Sequence[Request], longest: int) -> tuple[int, int, int]:
         """Return the expected prompt tokens, completion tokens and calls, repetitions included."""
-        times = self.calls / self.asked if self.asked else 1.0
+        times = self.calls / self.requests if self.requests else 1.0
         density = self.prompt_tokens / self.size if self.size else 1 / BYTES_A_TOKEN
         drawn = self.tokens / self.calls if self.calls else float(longest)
         prompts = times * density * _size(requests)
@@ -211,12 +211,12 @@ class Budget:
         with self._mutex:
             spent = self._spent
             total = sum(others, spent) + cost
-        for name, used, wanted, limit in (
+        for name, used, needed, limit in (
             ("tokens", spent.tokens, total.tokens, limits.tokens),
             ("judge_calls", spent.judge_calls, total.judge_calls, limits.judge_calls),
             ("money", round(spent.money, 4), total.money, limits.money),
         ):
-            if limit is not None and wanted > limit:
+            if limit is not None and needed > limit:
                 return _sentence(name, str(used), limit)
         return None
 

@@ -157,10 +157,10 @@ class EngineClient(ModelClient[Request, Completion, Batch]):
 
     def remarks(self, answers: Sequence[Completion]) -> set[str]:
         """Return the warnings about answers, and the reason of one failed request, if any."""
-        told = {remark for p in _provenances(answers) for remark in p.remarks}
+        remarks = {remark for p in _provenances(answers) for remark in p.remarks}
         failed = next((answer.error for answer in answers if answer.error is not None), None)
-        told |= {f"a request failed: {failed}"} if failed else set()
-        return {f"{self.served.name}: {redact(remark)}" for remark in told}
+        remarks |= {f"a request failed: {failed}"} if failed else set()
+        return {f"{self.served.name}: {redact(remark)}" for remark in remarks}
 
     @property
     def _room(self) -> int:
@@ -246,11 +246,11 @@ def _provenances(answers: Sequence[Completion]) -> list[Provenance]:
 
 def _completion(fields: dict[str, Any]) -> Completion:
     tokens: list[int] | None = fields["token_ids"]
-    told: dict[str, Any] | None = fields["provenance"]
-    if told is not None:
-        told["remarks"] = tuple(told["remarks"])
+    provenance: dict[str, Any] | None = fields["provenance"]
+    if provenance is not None:
+        provenance["remarks"] = tuple(provenance["remarks"])
     return replace(
         Completion(**fields),
         token_ids=None if tokens is None else tuple(tokens),
-        provenance=None if told is None else Provenance(**told),
+        provenance=None if provenance is None else Provenance(**provenance),
     )

@@ -179,10 +179,10 @@ def chunk_prompts(prompts: Sequence[Prompt], size: int) -> Prompts:
 
 def content_key(prompts: Sequence[Prompt]) -> str:
     """Return the hash of the prompts' content, without the fields by which they are counted."""
-    return digest([canonical_json(_said_by(prompt)) for prompt in prompts])
+    return digest([canonical_json(_content_of(prompt)) for prompt in prompts])
 
 
-def _said_by(prompt: Prompt) -> dict[str, Json]:
+def _content_of(prompt: Prompt) -> dict[str, Json]:
     fields: dict[str, Json] = plain(prompt)
     silent = {*SAYS_NOTHING, *(name for name in LISTED if fields[name] is None)}
     return {name: value for name, value in fields.items() if name not in silent}

@@ -131,16 +131,16 @@ def judges_fingerprint(
         served = {name: served.params for name, served in models.completers.items()}
         found["completers"] = {"served": served, **completers.digests}
     if filters.reviewer is not None:
-        asked = filters.reviewer.digest
-        found["reviewer"] = {"served": models.reviewer.params, "asked": asked}
+        reviewer = filters.reviewer.digest
+        found["reviewer"] = {"served": models.reviewer.params, "asked": reviewer}
     if held := filters.rules.benchmarks:
         found["benchmarks"] = [[file.name, file.digest] for file in held]
     if grader is not None:
         templates = {aspect: grader.digest(aspect) for aspect in SCALES}
         found["grading"] = {"served": models.grader.params, "templates": templates}
     if forms:
-        asked = {name: form.digest for name, form in sorted(forms.items())}
-        found["scores"] = {"served": models.answer_judge.params, "forms": asked}
+        reviewer = {name: form.digest for name, form in sorted(forms.items())}
+        found["scores"] = {"served": models.answer_judge.params, "forms": reviewer}
     if fact_judge is not None:
         found["facts"] = {name: fact_judge.digest(name) for name in (STATEMENTS, SUPPORT)}
     return found

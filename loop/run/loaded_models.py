@@ -69,16 +69,16 @@ def conflict(one: Allocation, other: Allocation) -> bool:
     return share_a_device(one, other) and (alone or one.share + other.share > FULL)
 
 
-def turn(loaded: Sequence[Allocation], wanted: Allocation, *, ram: int) -> Turn:
-    """Return which of the loaded models, the least recently used first, give way to `wanted`.
+def turn(loaded: Sequence[Allocation], next_model: Allocation, *, ram: int) -> Turn:
+    """Return which of the loaded models, the least recently used first, give way to `next_model`.
 
     `ram` is the bytes of the machine's memory that sleeping models may take together. Only
     models on a device without room are moved, and none is closed that could sleep.
     """
-    others = {t.name: t for t in loaded if t.name != wanted.name}
+    others = {t.name: t for t in loaded if t.name != next_model.name}
     asleep: list[str] = []
     closed: list[str] = []
-    for allocation in _in_the_way(others, wanted, asleep=False):
+    for allocation in _in_the_way(others, next_model, asleep=False):
         slept = sum(t.ram for t in others.values() if t.asleep)
         if allocation.can_sleep and slept + allocation.ram <= ram:
             others[allocation.name] = replace(allocation, asleep=True)
@@ -86,31 +86,31 @@ def turn(loaded: Sequence[Allocation], wanted: Allocation, *, ram: int) -> Turn:
         else:
             closed.append(others.pop(allocation.name).name)
     # The traces of many sleeping models can also be too much for a device.
-    closed += [others.pop(t.name).name for t in _in_the_way(others, wanted, asleep=True)]
+    closed += [others.pop(t.name).name for t in _in_the_way(others, next_model, asleep=True)]
     return Turn(asleep=tuple(n for n in asleep if n in others), closed=tuple(closed))
 
 
 def _in_the_way(
-    others: Mapping[str, Allocation], wanted: Allocation, *, asleep: bool
+    others: Mapping[str, Allocation], next_model: Allocation, *, asleep: bool
 ) -> Iterator[Allocation]:
     """Yield the model to move next, among those asleep or awake; the caller moves it."""
     for allocation in [t for t in others.values() if t.asleep is asleep]:
-        if allocation.devices & _crowded_devices(others, wanted):
+        if allocation.devices & _crowded_devices(others, next_model):
             yield allocation
 
 
-def _crowded_devices(others: Mapping[str, Allocation], wanted: Allocation) -> frozenset[int]:
-    """Return the devices without room for `wanted` now."""
+def _crowded_devices(others: Mapping[str, Allocation], next_model: Allocation) -> frozenset[int]:
+    """Return the devices without room for `next_model` now."""
 
     def is_crowded(device: int) -> bool:
         there = [t for t in others.values() if device in t.devices]
         awake = [t for t in there if not t.asleep]
-        if awake and (wanted.alone or any(t.alone for t in awake)):
+        if awake and (next_model.alone or any(t.alone for t in awake)):
             return True
         taken = sum(t.trace if t.asleep else t.share for t in there)
-        return bool(there) and taken + wanted.share > FULL
+        return bool(there) and taken + next_model.share > FULL
 
-    return frozenset(filter(is_crowded, wanted.devices))
+    return frozenset(filter(is_crowded, next_model.devices))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -171,13 +171,13 @@ class LoadedModels:
         else:
             self._models[allocation.name] = replace(loaded, allocation=allocation)
 
-    def make_room(self, wanted: Allocation) -> None:
+    def make_room(self, next_model: Allocation) -> None:
         """Put to sleep or close the models that occupy the room for a model or a training."""
         allocations = [loaded.allocation for loaded in list(self._models.values())]
-        if not any(share_a_device(t, wanted) for t in allocations if t.name != wanted.name):
+        if not any(share_a_device(t, next_model) for t in allocations if t.name != next_model.name):
             return
         slept = sum(allocation.ram for allocation in allocations if allocation.asleep)
-        moved = turn(allocations, wanted, ram=slept + self.free_ram())
+        moved = turn(allocations, next_model, ram=slept + self.free_ram())
         # First those that are closed: the others sleep in the memory that they free.
         for name in moved.closed:
             self.close(name)

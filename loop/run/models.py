@@ -98,7 +98,7 @@ class Models:
         config: RunConfig,
         logs: Path,
         *,
-        asked: Collection[str],
+        needed: Collection[str],
         roles: Collection[Role] = (),
         completers: Sequence[PoolModel] = (),
         training_bytes: int = 0,
@@ -106,7 +106,7 @@ class Models:
     ) -> "Models":
         """Identify the configured models that the run needs; nothing is loaded yet.
 
-        `asked` are the roles that the run needs, out of `JUDGES` and reward.
+        `needed` are the roles that the run needs, out of `JUDGES` and reward.
         `roles` are the annotators' models, `completers` a pool's models except the policy.
 
         Raises:
@@ -116,10 +116,10 @@ class Models:
             config=config,
             logs=logs,
             initial=identify_model(config.policy.model, config.policy.engine),
-            reward_id=_reward_id(config) if REWARD in asked else None,
+            reward_id=_reward_id(config) if REWARD in needed else None,
             reward_start=named_start(config.training.reward),
             judging={
-                name: identify_model(*place_of(config, name)) for name in JUDGES if name in asked
+                name: identify_model(*place_of(config, name)) for name in JUDGES if name in needed
             },
             annotators={
                 role: identify_model(model.model or NO_MODEL, model.engine)
@@ -155,8 +155,8 @@ class Models:
     @property
     def judges(self) -> tuple[Served, ...]:
         """The models other than the policy that generate texts."""
-        asked = (self.judging, self.annotators, self.completers)
-        return tuple(served for models in asked for served in models.values())
+        kinds = (self.judging, self.annotators, self.completers)
+        return tuple(served for models in kinds for served in models.values())
 
     @property
     def feedback(self) -> Served:
@@ -209,8 +209,8 @@ class Models:
 
     def scorer(self, folder: Path | None = None) -> Scorer:
         """Return the reward model, loaded and awake: the one in `folder`, or the configured one."""
-        wanted = str(folder or locate_model(self.config.reward.model, "reward"))
-        name = f"{REWARD} {wanted}"
+        model = str(folder or locate_model(self.config.reward.model, "reward"))
+        name = f"{REWARD} {model}"
         config, log = self.config.reward, self.logs / "reward.log"
         identity = None if folder else self.reward_id
         with self._lock:
@@ -218,8 +218,8 @@ class Models:
             for other in [n for n, _ in self._loaded.items() if n.startswith(REWARD) and n != name]:
                 self._loaded.close(other)
             return self._loaded.bring(
-                self._allocation(name, config, lambda: self.inventory.scorer(name, wanted, config)),
-                lambda: open_scorer(wanted, config, log=log, identity=identity),
+                self._allocation(name, config, lambda: self.inventory.scorer(name, model, config)),
+                lambda: open_scorer(model, config, log=log, identity=identity),
             )
 
     def configure(self, config: RunConfig) -> None:

@@ -11,13 +11,13 @@ from ..data.splits import PARTS
 class Observed:
     """The actions of a recipe in `iterations` iterations.
 
-    `asked` maps each role (policy, critic, reward, grading, annotation, completion) to the verbs
+    `uses` maps each role (policy, critic, reward, grading, annotation, completion) to the verbs
     that use it. `trainings` are the methods that trained, in their order; `trains` is also true
     if the run ended because it could not train. `parts` are the parts of the prompts in use.
     """
 
     iterations: int = 0
-    asked: Mapping[str, tuple[str, ...]] = field(default_factory=dict[str, tuple[str, ...]])
+    uses: Mapping[str, tuple[str, ...]] = field(default_factory=dict[str, tuple[str, ...]])
     verbs: tuple[str, ...] = ()
     trainings: tuple[Method, ...] = ()
     trains: bool = False

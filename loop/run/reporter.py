@@ -54,7 +54,7 @@ class UnitStats:
 def served_by(advance: UnitStats) -> list[dict[str, Json]]:
     """Return the models that endpoints reported, in the journal's form."""
     names = ("asked", "model", "system_fingerprint")
-    return [dict(zip(names, said, strict=True)) for said in sorted(advance.served)]
+    return [dict(zip(names, values, strict=True)) for values in sorted(advance.served)]
 
 
 class Reporter(Protocol):

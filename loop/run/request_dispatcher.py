@@ -85,7 +85,7 @@ class RequestDispatcher(Generic[Q]):
         if source.is_empty:
             return
         for key, answers in self.line.stream(source):
-            source.hear(key, answers)
+            source.take_answers(key, answers)
 
 
 @dataclass(kw_only=True)
@@ -106,7 +106,7 @@ class _OpenUnit(Generic[Q]):
         """Return the next requests of inquiries."""
         return [self.inquiries[place].request() for place in places]
 
-    def hear(self, place: Place, answer: object) -> list[Place]:
+    def take_answer(self, place: Place, answer: object) -> list[Place]:
         """Take an answer; return the places of inquiries that need another request."""
         parts = self.inquiries.pop(place).after_answer(answer)
         places = [place] if len(parts) == 1 else [(*place, n) for n in range(len(parts))]
@@ -134,7 +134,7 @@ class _BatchSource(Source[Any], Generic[Q]):
         self._flow = stage.flow
         self._line = pump.line
         self._budget = pump.run.budget
-        self._told = RunWarnings(pump.run.store, stage.planned.iteration, stage.planned.stage)
+        self._warnings = RunWarnings(pump.run.store, stage.planned.iteration, stage.planned.stage)
         self._units = deque(stage.pending)
         self._following: _OpenUnit[Q] | None = None
         self._admits = True
@@ -198,24 +198,24 @@ class _BatchSource(Source[Any], Generic[Q]):
             raise StopIteration
         return self._send(self._take(fitting))
 
-    def hear(self, key: str, answers: Sequence[Any]) -> None:
+    def take_answers(self, key: str, answers: Sequence[Any]) -> None:
         """Take the answers to a slice: commit its unit if that settles it, else keep them."""
-        heard = self._away.pop(key)
-        opened = heard.of
-        cost = self._line.actual_cost(heard.requests, answers, again=heard.again)
+        flight = self._away.pop(key)
+        opened = flight.of
+        cost = self._line.actual_cost(flight.requests, answers, again=flight.again)
         self._line.note_failures(answers)
-        self._told.note(self._line.remarks(answers))
-        names = [self._line.name(request) for request in heard.requests]
+        self._warnings.note(self._line.remarks(answers))
+        names = [self._line.name(request) for request in flight.requests]
         again = [
             place
-            for at, answer in zip(heard.places, answers, strict=True)
-            for place in opened.hear(at, answer)
+            for at, answer in zip(flight.places, answers, strict=True)
+            for place in opened.take_answer(at, answer)
         ]
         opened.cost += cost
         opened.slices -= 1
         whole = not again and not opened.slices
         if not whole or self._stage.commits_later:
-            self._keep(heard, cost, self._line.serialize(names, answers))
+            self._keep(flight, cost, self._line.serialize(names, answers))
         if whole:
             self._commit(opened)
         else:
@@ -275,13 +275,13 @@ class _BatchSource(Source[Any], Generic[Q]):
         inquiries = {(n,): inquiry for n, inquiry in enumerate(self._pump.work(unit))}
         opened = _OpenUnit(unit=unit, inquiries=inquiries)
         if self._budget.has_kept(unit.key):
-            self._hear_kept(opened)
+            self._take_kept_answers(opened)
         if opened.unsettled:
             return opened
         self._commit(opened)
         return None
 
-    def _hear_kept(self, opened: _OpenUnit[Q]) -> None:
+    def _take_kept_answers(self, opened: _OpenUnit[Q]) -> None:
         """Apply the answers that an earlier attempt paid for."""
         journal = self._pump.run.store.journal
         kept = {
@@ -297,7 +297,7 @@ class _BatchSource(Source[Any], Generic[Q]):
             if (name := self._line.name(request)) in kept:
                 again = inquiry.attempts > 0
                 opened.cost += self._line.actual_cost([request], [kept[name]], again=again)
-                open_ += opened.hear(place, kept[name])
+                open_ += opened.take_answer(place, kept[name])
 
     def _fitting(self) -> int:
         """Return how many requests of the next slice the budget has room for."""
@@ -360,10 +360,10 @@ class _BatchSource(Source[Any], Generic[Q]):
         self._away[going.key] = going
         return self._line.batch(going.key, going.requests, again=going.again)
 
-    def _keep(self, heard: _Slice[Q], cost: UnitStats, replies: str | None) -> None:
+    def _keep(self, flight: _Slice[Q], cost: UnitStats, replies: str | None) -> None:
         if replies is not None:
             spent = cost_of(cost, judge=self._line.judge)
-            self._budget.keep(heard.of.unit.key, heard.key, spent, replies)
+            self._budget.keep(flight.of.unit.key, flight.key, spent, replies)
 
     def _commit(self, opened: _OpenUnit[Q]) -> None:
         inquiries = [inquiry for _, inquiry in sorted(opened.inquiries.items(), key=_place)]

@@ -171,7 +171,7 @@ class Run:
         """Return a running engine of `served`, whose published weights are verified first.
 
         Raises:
-            OwedAgainError: if they are damaged: their training is pending again.
+            PendingAgainError: if they are damaged: their training is pending again.
             StaleWeightsError: if the engine runs other weights.
         """
         self.verify(served)
@@ -181,7 +181,7 @@ class Run:
         """Hash every byte of a checkpoint that was trained here, once in this process.
 
         Raises:
-            OwedAgainError: if it is damaged: its training is pending again.
+            PendingAgainError: if it is damaged: its training is pending again.
         """
         if served.canary is not None and served.identity not in self._verified:
             self.store.verified_model(TABLES[Checkpoint], served.identity)
@@ -191,7 +191,7 @@ class Run:
         """Return the folder of a reward model that was trained here, verified once in this process.
 
         Raises:
-            OwedAgainError: if it is damaged: its training is pending again.
+            PendingAgainError: if it is damaged: its training is pending again.
         """
         if model.reward_model_id not in self._verified:
             self.store.verified_model(TABLES[RewardModel], model.reward_model_id)
@@ -361,8 +361,8 @@ class StageWriter:
         reach("stage.unit")
         cost = cost_of(done, judge=self.judge)
         tokens = done.tokens if self.judge else done.judge_tokens
-        told = {"judge_calls": cost.judge_calls, "judge_tokens": tokens}
-        telemetry = {**done.numbers, **told}
+        usage = {"judge_calls": cost.judge_calls, "judge_tokens": tokens}
+        telemetry = {**done.numbers, **usage}
         self._unshown[unit.key] = done
         self.run.store.commit(unit.key, tables, telemetry, served_by(done))
         self.run.budget.settle(unit.key, cost)

@@ -19,7 +19,7 @@ class RunWarnings:
         self._store = store
         self._place: dict[str, Json] = {"iteration": iteration, "stage": stage}
         kept = cast("list[dict[str, Any]]", store.journal.events(REMARK))
-        self._told = {
+        self._given = {
             event["remark"]
             for event in kept
             if (event["iteration"], event["stage"]) == (iteration, stage)
@@ -27,7 +27,7 @@ class RunWarnings:
 
     def note(self, remarks: set[str]) -> None:
         """Keep the new ones."""
-        for remark in sorted(remarks - self._told)[: max(0, MOST - len(self._told))]:
-            self._told.add(remark)
+        for remark in sorted(remarks - self._given)[: max(0, MOST - len(self._given))]:
+            self._given.add(remark)
             detail: Json = {**self._place, "remark": remark}
             self._store.when_there_is_room(partial(self._store.journal.record, REMARK, detail))

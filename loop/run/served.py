@@ -25,7 +25,7 @@ from .hub_names import folder_of, without_commit
 
 TINY_MODELS = Path(__file__).parents[1] / "tiny" / "models"
 
-ASKED = {
+PARAMETERS = {
     "chat_template_kwargs",
     "think_tags",
     "extra_body",
@@ -106,14 +106,14 @@ class Served:
     @cached_property
     def engine_name(self) -> str:
         """The name of its engine, equal for models with the same weights in the same place."""
-        asked = replace(self, control="").params
-        return digest({"params": asked, **_run_as(self.engine)})
+        identity = replace(self, control="").params
+        return digest({"params": identity, **_run_as(self.engine)})
 
     @property
     def params(self) -> Json:
         """The properties that can change a completion."""
         control = {"control": self.control} if self.control else {}
-        form = self.engine.model_dump(include=ASKED, mode="json", exclude_defaults=True)
+        form = self.engine.model_dump(include=PARAMETERS, mode="json", exclude_defaults=True)
         vllm: Json = semantic(self.engine.vllm)
         return {
             **control,

@@ -18,7 +18,7 @@ from types import TracebackType
 from typing import Self
 
 from ...stores.journal_reader import Unit
-from ...stores.lake import OwedAgainError, RunWriter
+from ...stores.lake import PendingAgainError, RunWriter
 from ...stores.schemas import RowsByType
 from .device_placement import HERE, Places
 from .handles import Planned
@@ -90,9 +90,9 @@ class StageScheduler:
             self.settle()
             return
         self._note(error)
-        told = self._drain(patient=isinstance(error, OwedAgainError))
-        if told is not error and type(error) is Stopped:
-            raise told from None
+        drained = self._drain(patient=isinstance(error, PendingAgainError))
+        if drained is not error and type(error) is Stopped:
+            raise drained from None
 
     @property
     def ended(self) -> bool:
@@ -116,7 +116,7 @@ class StageScheduler:
         if self._error is not None:
             if getattr(self._paying, "is_payment", False):
                 raise Stopped
-            raise self._drain(patient=isinstance(self._error, OwedAgainError))
+            raise self._drain(patient=isinstance(self._error, PendingAgainError))
 
     def check(self) -> None:
         """Raise as `raise_error` does, or `Stopped` after a request to stop."""
@@ -135,10 +135,10 @@ class StageScheduler:
         with self.changed:
             self.changed.wait(TURN_S)
 
-    def report(self, told: Callable[[], None]) -> None:
+    def report(self, callback: Callable[[], None]) -> None:
         """Call the reporter, one thread at a time."""
         with self.changed:
-            told()
+            callback()
 
     def run_stage(
         self,
@@ -211,9 +211,11 @@ class StageScheduler:
         Raises:
             Exception: as `check` does.
         """
-        wanted = {stage.identity for stage in stages}
+        identities = {stage.identity for stage in stages}
         self._until(
-            lambda: not any(s.planned.identity in wanted or not wanted for s in self._ongoing)
+            lambda: (
+                not any(s.planned.identity in identities or not identities for s in self._ongoing)
+            )
         )
         self.raise_error()
 

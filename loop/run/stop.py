@@ -40,7 +40,7 @@ class StopSignal:
         self.shutdown_timeout_s = shutdown_timeout_s
         self.lift_pause = lift_pause
         self._requested = False
-        self._asked_at = 0.0
+        self._requested_at = 0.0
         self._paused = False
         self._listening = False
         self._shelters = 0
@@ -63,13 +63,13 @@ class StopSignal:
     @property
     def left_s(self) -> float:
         """The seconds that work in flight may still take, if no unit may begin."""
-        gone = time.monotonic() - self._asked_at if self._requested else 0.0
+        gone = time.monotonic() - self._requested_at if self._requested else 0.0
         return max(0.0, self.shutdown_timeout_s - gone)
 
     def request(self) -> None:
         """Request a clean stop: no new unit begins, and the time to drain runs."""
         if not self._requested:
-            self._asked_at = time.monotonic()
+            self._requested_at = time.monotonic()
         self._requested = True
         if self._listening:
             signal.setitimer(signal.ITIMER_REAL, max(self.shutdown_timeout_s, POLL_S), AGAIN_S)

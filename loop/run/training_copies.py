@@ -116,10 +116,10 @@ class TrainingCopies:
                     yield name.as_posix(), path
 
     def _let_go(self, kept: str, files: Mapping[str, str]) -> None:
-        wanted = {kept, *(self._at(FILES, sha256) for sha256 in files.values())}
+        kept_files = {kept, *(self._at(FILES, sha256) for sha256 in files.values())}
         lists, others = list[str](), list[str]()
         for name in self.bucket.sizes(self._at()):
-            if name not in wanted:
+            if name not in kept_files:
                 (lists if _LIST.fullmatch(name.rpartition("/")[2]) else others).append(name)
         self.lease.remove([*lists, *others])
 

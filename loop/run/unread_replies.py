@@ -34,27 +34,27 @@ SECTIONS = {
 class UnreadRepliesError(Exception):
     """Too large a share of a stage's replies cannot be parsed, or none of the answers is whole.
 
-    `told` has the reasons; for a `run` that can go on, the message has the command.
+    `message` has the reasons; for a `run` that can go on, the message has the command.
     """
 
     code = "LPF-501"
 
-    def __init__(self, told: str, run: Path | None = None) -> None:
-        super().__init__(told if run is None else f"{told}. {_continuation(run)}")
-        self.told = told
+    def __init__(self, message: str, run: Path | None = None) -> None:
+        super().__init__(message if run is None else f"{message}. {_continuation(run)}")
+        self.message = message
 
 
 @dataclass(kw_only=True)
 class ReplyCount:
     """The number of replies, and the reasons why some cannot be parsed, with an example of each."""
 
-    asked: int = 0
+    requests: int = 0
     reasons: Counter[str] = field(default_factory=Counter[str])
     examples: dict[str, str] = field(default_factory=dict[str, str])
 
     def add(self, status: str, text: str) -> None:
         """Count a reply by the status of its parsing."""
-        self.asked += 1
+        self.requests += 1
         if status not in WAS_READ:
             self.reasons[status] += 1
             if text or status not in self.examples:
@@ -72,12 +72,12 @@ class ReplyCount:
             UnreadRepliesError: with the stage of the run, the reasons and a possible remedy.
         """
         most = config.smoke.max_parse_failures
-        if self.asked < fewest or self.unread <= most * self.asked:
+        if self.requests < fewest or self.unread <= most * self.requests:
             return
         usual = self.reasons.most_common(1)[0][0]
         raise UnreadRepliesError(
-            f"{stage}: {self.unread} of {self.asked} replies cannot be read ({self.summary}), more "
-            f"than smoke.max_parse_failures={most:g}. {remedy(usual, stage, config)}. "
+            f"{stage}: {self.unread} of {self.requests} replies cannot be read ({self.summary}), "
+            f"more than smoke.max_parse_failures={most:g}. {remedy(usual, stage, config)}. "
             f"{shorten_reply(usual, self.examples.get(usual, ''))}",
             run,
         )
@@ -108,7 +108,7 @@ def remedy(reason: str, stage: str, config: RunConfig) -> str:
     """Return the setting that most likely makes a stage's replies readable."""
     section = SECTIONS.get(stage.partition(":")[0], "critic")
     engine = "annotation.ROLE.engine" if section == "annotation" else f"{section}.engine"
-    told: Mapping[str, str] = {
+    advice: Mapping[str, str] = {
         Status.OVERLONG: (
             "The questions do not fit into the judge's context: give it a longer one "
             f"({engine}.max_model_len, or an option of its server), or let answers be shorter "
@@ -133,7 +133,7 @@ def remedy(reason: str, stage: str, config: RunConfig) -> str:
         "The judge does not keep to the form that it is asked for: name one that follows "
         f"instructions, or other templates ({_texts(section)})"
     )
-    return told.get(reason, otherwise)
+    return advice.get(reason, otherwise)
 
 
 def _room(section: str, config: RunConfig) -> str:

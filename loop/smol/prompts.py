@@ -164,14 +164,14 @@ def draw_prompt(topic: str, split: Split, rng: random.Random) -> SmolPrompt:
         and not any({first.family, other.family} <= clash for clash in CLASHES)
     ]
     two = first.family not in ALONE and rng.random() < TWO_DEMANDS
-    asked = [first, rng.choice(fits)] if two else [first]
+    drawn = [first, rng.choice(fits)] if two else [first]
     request = rng.choice(REQUESTS).format(topic)
     return SmolPrompt(
-        text=" ".join([request, *(demand.text for demand in asked)]),
+        text=" ".join([request, *(demand.text for demand in drawn)]),
         split=split,
         topic=topic,
         family=TOGETHER if two else first.family,
-        checks=tuple(demand.check for demand in asked),
+        checks=tuple(demand.check for demand in drawn),
     )
 
 

@@ -14,9 +14,9 @@ from ..tiny.annotators import form_of, pairs_in
 from .prompts import TOPICS, prompts
 
 
-def score(asked: Sequence[Prompt], texts: Sequence[str]) -> list[float]:
+def score(prompts: Sequence[Prompt], texts: Sequence[str]) -> list[float]:
     """Return the reward of each answer: the share of its prompt's checks that it meets."""
-    return [share_met(prompt.checks, text) for prompt, text in zip(asked, texts, strict=True)]
+    return [share_met(prompt.checks, text) for prompt, text in zip(prompts, texts, strict=True)]
 
 
 def annotator(request: Request, _: Sampling) -> str:

@@ -73,8 +73,8 @@ def balance_length(
         return [(every, str(chunk)) for chunk in range(len(chunks))]
 
     def make(unit: Unit) -> RowsByType:
-        rows, told = balancing.chunk(unit.chunk)
-        return {Pair: as_arrow(rows), FilterCount: told}
+        rows, counts = balancing.chunk(unit.chunk)
+        return {Pair: as_arrow(rows), FilterCount: counts}
 
     return it.rows(Pair, f"balance:{pairs.label}", replace(work, reads=reads), make)
 

@@ -126,9 +126,9 @@ class BreakingUp(JudgedStage[AnswerPassage, Statements, Breakdown]):
     def _decide_without_judge(self, subject: AnswerPassage) -> list[Reading[Statements]] | None:
         return None if subject.status is None else [Reading(subject.status.value, NO_STATEMENTS)]
 
-    def _rows(self, asked: JudgeRequest[AnswerPassage, Statements]) -> list[Breakdown]:
-        (reading,), (name,) = asked.readings, self._ids(asked.subject)
-        candidate, place, text, _ = asked.subject
+    def _rows(self, request: JudgeRequest[AnswerPassage, Statements]) -> list[Breakdown]:
+        (reading,), (name,) = request.readings, self._ids(request.subject)
+        candidate, place, text, _ = request.subject
         breakdown = Breakdown(
             breakdown_id=name,
             candidate_id=candidate.candidate_id,
@@ -139,8 +139,8 @@ class BreakingUp(JudgedStage[AnswerPassage, Statements, Breakdown]):
             passage=text,
             statements=reading.value if reading.status == SCORED else (),
             status=reading.status,
-            attempts=asked.attempts,
-            text=asked.text,
+            attempts=request.attempts,
+            text=request.text,
         )
         return [breakdown]
 
@@ -201,8 +201,8 @@ class JudgingClaims(JudgedStage[JudgedStatements, StatementSupport, Claim]):
         beyond = Reading(BEYOND, StatementSupport())
         return [beyond] * len(subject) if subject[0].beyond else None
 
-    def _rows(self, asked: JudgeRequest[JudgedStatements, StatementSupport]) -> Iterator[Claim]:
-        named = zip(self._ids(asked.subject), asked.subject, asked.readings, strict=True)
+    def _rows(self, request: JudgeRequest[JudgedStatements, StatementSupport]) -> Iterator[Claim]:
+        named = zip(self._ids(request.subject), request.subject, request.readings, strict=True)
         for name, statement, reading in named:
             yield Claim(
                 claim_id=name,
@@ -215,8 +215,8 @@ class JudgingClaims(JudgedStage[JudgedStatements, StatementSupport, Claim]):
                 verdict=reading.value.verdict,
                 reason=reading.value.reason,
                 status=reading.status,
-                attempts=asked.attempts,
-                text=asked.text,
+                attempts=request.attempts,
+                text=request.text,
             )
 
 
@@ -226,11 +226,11 @@ def statements_of(broken: Sequence[Breakdown], most: int) -> Iterator[list[Judge
     for row in broken:
         by_answer.setdefault(row.candidate_id, []).append(row)
     for answer, rows in by_answer.items():
-        told = dict[str, str]()
+        texts = dict[str, str]()
         for row in sorted(rows, key=lambda one: one.place):
             for text in row.statements:
-                told.setdefault(" ".join(text.casefold().split()), text)
+                texts.setdefault(" ".join(text.casefold().split()), text)
         yield [
             JudgedStatement(answer, rows[0].prompt_id, place, text, place >= most)
-            for place, text in enumerate(told.values())
+            for place, text in enumerate(texts.values())
         ]

@@ -98,8 +98,8 @@ def compare(
 
     def matched(chunk: int) -> list[Match]:
         known = {output.prompt_id: output for output in it.chunk(outputs, chunk)}
-        asked = [a for a in it.chunk(answers, chunk) if a.prompt_id in known]
-        return [match_of(known[answer.prompt_id], answer, EVALUATED_BY) for answer in asked]
+        known_answers = [a for a in it.chunk(answers, chunk) if a.prompt_id in known]
+        return [match_of(known[answer.prompt_id], answer, EVALUATED_BY) for answer in known_answers]
 
     panel = it.run.panels.evaluation
     return _compare(
@@ -245,10 +245,10 @@ class Annotating(JudgedStage[Showings, PairChoice, Preference]):
         ]
 
     def _judgements(
-        self, asked: Sequence[AnyRequest], replies: Replies[Preference]
+        self, requests: Sequence[AnyRequest], replies: Replies[Preference]
     ) -> list[Preference]:
         by_match = dict[int, list[AnyRequest]]()
-        for one in asked:
+        for one in requests:
             by_match.setdefault(one.subject[0].place, []).append(one)
         return [
             row
@@ -257,11 +257,11 @@ class Annotating(JudgedStage[Showings, PairChoice, Preference]):
             or (self._rows(alike[0]) if len(alike) == 1 else [_both(*alike)])
         ]
 
-    def _rows(self, asked: AnyRequest) -> list[Preference]:
-        (showing,), (reading,) = asked.subject, asked.readings
+    def _rows(self, request: AnyRequest) -> list[Preference]:
+        (showing,), (reading,) = request.subject, request.readings
         if showing.order is None:
             return [showing.row]
-        return [_preference_of(showing, reading, showing.order, asked)]
+        return [_preference_of(showing, reading, showing.order, request)]
 
     def _ids(self, subject: Showings) -> list[str]:
         return [showing.row.preference_id for showing in subject]
@@ -273,7 +273,7 @@ class Annotating(JudgedStage[Showings, PairChoice, Preference]):
         question = ask(self.annotator, pairs, self.guard(name))
         return Posed(question, name, derive_seed(self.run.config.seed, "annotate", about, attempt))
 
-    def _row(self, match: Match, said: Decided) -> Preference:
+    def _row(self, match: Match, decided: Decided) -> Preference:
         first, second = match.first.candidate_id, match.second.candidate_id
         return Preference(
             preference_id=row_id("pref", [first, second, self.identity]),
@@ -282,11 +282,11 @@ class Annotating(JudgedStage[Showings, PairChoice, Preference]):
             first_id=first,
             second_id=second,
             annotator=self.annotator.name,
-            preferred=said.preferred,
-            flipped=said.flipped,
+            preferred=decided.preferred,
+            flipped=decided.flipped,
             order="as_given",
             text="",
-            status=said.status.value,
+            status=decided.status.value,
         )
 
     def _comparison(self, showing: Showing) -> Comparison:
@@ -302,8 +302,8 @@ class Annotating(JudgedStage[Showings, PairChoice, Preference]):
 
     def _instruction(self, match: Match) -> tuple[str, str | None]:
         """Return the instruction, and separately its input if the prompts keep inputs apart."""
-        asked = self.run.prompts[match.first.prompt_id].instruction
-        return parted_input(asked) if self._shows_inputs else (asked, None)
+        instruction = self.run.prompts[match.first.prompt_id].instruction
+        return parted_input(instruction) if self._shows_inputs else (instruction, None)
 
     @property
     def _shows_inputs(self) -> bool:
@@ -330,13 +330,13 @@ def _both(as_given: AnyRequest, swapped: AnyRequest) -> Preference:
 
 
 def _preference_of(
-    showing: Showing, reading: Reading[PairChoice], order: Order, *asked: AnyRequest
+    showing: Showing, reading: Reading[PairChoice], order: Order, *requests: AnyRequest
 ) -> Preference:
     """Return the preference row of a match with its final reading."""
     return replace(
         showing.row,
         preferred=reading.value.preferred,
         order=order,
-        text="\n\n".join(one.text for one in asked),
+        text="\n\n".join(one.text for one in requests),
         status=reading.status,
     )

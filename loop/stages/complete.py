@@ -143,8 +143,8 @@ def add_principle(
         return turns
     if model.principles == "prompt":
         first = next((n for n, turn in enumerate(turns) if turn.role == USER), 0)
-        asked = replace(turns[first], content=f"{principle.text}\n\n{turns[first].content}")
-        return (*turns[:first], asked, *turns[first + 1 :])
+        first_turn = replace(turns[first], content=f"{principle.text}\n\n{turns[first].content}")
+        return (*turns[:first], first_turn, *turns[first + 1 :])
     if turns[0].role == SYSTEM:
         both = f"{turns[0].content}\n\n{principle.text}"
         return (replace(turns[0], content=both), *turns[1:])

@@ -241,9 +241,9 @@ class Critiquing(JudgedStage[Alike, AspectRatings, Critique]):
     @property
     def where(self) -> Places:
         """The places of the critic; a user's verifier also needs the main thread."""
-        asked = self.run.places.of(self.judge)
+        place = self.run.places.of(self.judge)
         own = self.run.config.critic.kind == "both" and self.run.verifier.own is not None
-        return asked | MAIN_THREAD if own else asked
+        return place | MAIN_THREAD if own else place
 
     def plan(self, label: str, work: Work) -> Planned:
         """Plan and run the stage."""
@@ -271,35 +271,37 @@ class Critiquing(JudgedStage[Alike, AspectRatings, Critique]):
         prompt = self.run.prompts[subject[0].prompt_id]
         return None if status is None else unread(status, self.run.critic.expected_reply(prompt))
 
-    def _rows(self, asked: AnswerInquiry) -> Iterator[Critique]:
-        first, (reading,) = asked.subject[0], asked.readings
+    def _rows(self, request: AnswerInquiry) -> Iterator[Critique]:
+        first, (reading,) = request.subject[0], request.readings
         shows = self.run.critic.shows_reference(self.run.prompts[first.prompt_id])
-        for candidate in asked.subject:
+        for candidate in request.subject:
             yield _about(candidate, self.iteration, self.sample)(
                 critique_id=self.critique_id(candidate),
                 critic=self.judge.identity,
                 aspects=reading.value,
-                text=asked.text,
+                text=request.text,
                 reference_used=shows,
                 status=reading.status,
-                attempts=asked.attempts,
+                attempts=request.attempts,
                 same_as=None if candidate is first else self.critique_id(first),
             )
 
     def _judgements(
-        self, asked: Sequence[AnswerInquiry], replies: Replies[Critique]
+        self, requests: Sequence[AnswerInquiry], replies: Replies[Critique]
     ) -> list[Critique]:
-        rows = super()._judgements(asked, replies)
+        rows = super()._judgements(requests, replies)
         if self.run.config.critic.kind != "both":
             return rows
-        told = {c.candidate_id: c for one in asked for c in one.subject}
+        candidates = {c.candidate_id: c for one in requests for c in one.subject}
         new = [r for r in rows if replies.rows.get(r.critique_id) is not r]
-        said = _verdicts(self.run, [told[row.candidate_id] for row in new])
-        rated = {row.critique_id: _verifier_rating(v) for row, v in zip(new, said, strict=True)}
+        verdict_rows = _verdicts(self.run, [candidates[row.candidate_id] for row in new])
+        rated = {
+            row.critique_id: _verifier_rating(v) for row, v in zip(new, verdict_rows, strict=True)
+        }
         return [replace(r, aspects=r.aspects + rated.get(r.critique_id, ())) for r in rows]
 
-    def _filter_counts_of(self, asked: Sequence[AnswerInquiry]) -> list[FilterCount]:
-        groups = [one.subject for one in asked]
+    def _filter_counts_of(self, requests: Sequence[AnswerInquiry]) -> list[FilterCount]:
+        groups = [one.subject for one in requests]
         fates = {KEPT: [group[0].candidate_id for group in groups]}
         how = self.run.config.critic.equal_answers
         return sharing_counts(self.iteration, "critique", how, groups, fates)

@@ -146,10 +146,10 @@ class Grading(JudgedStage[Group, Appraisal, Grade]):
         texts = [alike[0].text for _, alike in shown]
         # A principle excuses its consequences, but only in the completion that followed it.
         principle = first.principle if self.aspect == "overall" else None
-        told = principle and Principle.read(principle).text
+        principle_text = principle and Principle.read(principle).text
         about = self._about(subject)
         name, prompt = row_id("ask", about), self.run.prompts[first.prompt_id]
-        question = self.grader.ask(self.aspect, prompt, texts, told, self.guard(name))
+        question = self.grader.ask(self.aspect, prompt, texts, principle_text, self.guard(name))
         return Posed(question, name, derive_seed(self.run.config.seed, "grade", about, attempt))
 
     def _ids(self, subject: Group) -> list[str]:
@@ -159,12 +159,12 @@ class Grading(JudgedStage[Group, Appraisal, Grade]):
         why = self._why_not_shown(subject[0][0])
         return None if why is None else [Reading(why, Appraisal())]
 
-    def _rows(self, asked: JudgeRequest[Group, Appraisal]) -> Iterator[Grade]:
-        group, attempts = asked.subject, asked.attempts
+    def _rows(self, request: JudgeRequest[Group, Appraisal]) -> Iterator[Grade]:
+        group, attempts = request.subject, request.attempts
         places = self._places(group, attempts - 1) if attempts else [NOWHERE]
         prompt = self.run.prompts[group[0][0].prompt_id]
         for alike, place in zip(group, places, strict=True):
-            reading = asked.readings[place]
+            reading = request.readings[place]
             for candidate in alike:
                 yield Grade(
                     grade_id=self._id(candidate, group),
@@ -181,14 +181,14 @@ class Grading(JudgedStage[Group, Appraisal, Grade]):
                     order=place,
                     status=reading.status,
                     attempts=attempts,
-                    text=asked.text,
+                    text=request.text,
                     same_as=None if candidate is alike[0] else self._id(alike[0], group),
                 )
 
     def _filter_counts_of(
-        self, asked: Sequence[JudgeRequest[Group, Appraisal]]
+        self, requests: Sequence[JudgeRequest[Group, Appraisal]]
     ) -> list[FilterCount]:
-        groups = [alike for one in asked for alike in one.subject]
+        groups = [alike for one in requests for alike in one.subject]
         fates = dict[str, list[str]]()
         for first, *_ in groups:
             fates.setdefault(self._why_not_shown(first) or KEPT, []).append(first.candidate_id)
@@ -210,10 +210,10 @@ class Grading(JudgedStage[Group, Appraisal, Grade]):
 
     def _why_not_shown(self, candidate: Candidate) -> str | None:
         """Return why a candidate is not shown to the grader; None if it is."""
-        told = NOT_WRITTEN.get(candidate.finish_reason)
+        reason = NOT_WRITTEN.get(candidate.finish_reason)
         cut = candidate.finish_reason == "length"
         left_out = cut and self.run.config.grading.cut_answers == "unscored"
-        return Status.TRUNCATED if left_out else told
+        return Status.TRUNCATED if left_out else reason
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -249,9 +249,9 @@ class ScoringAnswers(JudgedStage[Candidate, Appraisal, Grade]):
             why = subject.finish_reason
         return None if why is None else [Reading(why, Appraisal())] * len(self._aspects(subject))
 
-    def _rows(self, asked: JudgeRequest[Candidate, Appraisal]) -> Iterator[Grade]:
-        answer = asked.subject
-        named = zip(self._aspects(answer), self._ids(answer), asked.readings, strict=True)
+    def _rows(self, request: JudgeRequest[Candidate, Appraisal]) -> Iterator[Grade]:
+        answer = request.subject
+        named = zip(self._aspects(answer), self._ids(answer), request.readings, strict=True)
         for aspect, identity, reading in named:
             yield Grade(
                 grade_id=identity,
@@ -265,10 +265,10 @@ class ScoringAnswers(JudgedStage[Candidate, Appraisal, Grade]):
                 types=(),
                 type_rationale="",
                 reference_used=self.form.needs_reference,
-                order=0 if asked.attempts else NOWHERE,
+                order=0 if request.attempts else NOWHERE,
                 status=reading.status,
-                attempts=asked.attempts,
-                text=asked.text,
+                attempts=request.attempts,
+                text=request.text,
             )
 
     def _aspects(self, answer: Candidate) -> tuple[str, ...]:

@@ -188,16 +188,16 @@ class JudgedStage(ABC, Generic[S, T, Judgement]):
         """Return the ids of the rows of a subject."""
 
     @abstractmethod
-    def _rows(self, asked: JudgeRequest[S, T]) -> Iterable[Judgement]:
+    def _rows(self, request: JudgeRequest[S, T]) -> Iterable[Judgement]:
         """Return the rows of a subject after its last reply."""
 
     def _decide_without_judge(self, subject: S) -> Sequence[Reading[T]] | None:
         """Return the readings of a subject that is decided without the judge; None for others."""
         del subject
 
-    def _filter_counts_of(self, asked: Sequence[JudgeRequest[S, T]]) -> Sequence[FilterCount]:
+    def _filter_counts_of(self, requests: Sequence[JudgeRequest[S, T]]) -> Sequence[FilterCount]:
         """Return the filter counts of a unit."""
-        del asked
+        del requests
         return ()
 
     def _inquiries(self, chunk: int, replies: Replies[Judgement]) -> Sequence[JudgeRequest[S, T]]:
@@ -205,12 +205,12 @@ class JudgedStage(ABC, Generic[S, T, Judgement]):
         return [self._inquiry(subject, replies) for subject in self._subjects(chunk)]
 
     def _judgements(
-        self, asked: Sequence[JudgeRequest[S, T]], replies: Replies[Judgement]
+        self, requests: Sequence[JudgeRequest[S, T]], replies: Replies[Judgement]
     ) -> list[Judgement]:
         """Return the rows of a unit; rows that were read before are kept."""
         return [
             row
-            for one in asked
+            for one in requests
             for row in replies.find_rows(self._ids(one.subject)) or self._rows(one)
         ]
 
@@ -226,11 +226,14 @@ class JudgedStage(ABC, Generic[S, T, Judgement]):
         """
         run, count = self.run, ReplyCount()
 
-        def commit(unit: Unit, asked: Sequence[JudgeRequest[S, T]], cost: UnitStats) -> None:
-            rows, notes = self._judgements(asked, replies(unit)), self._filter_counts_of(asked)
+        def commit(unit: Unit, requests: Sequence[JudgeRequest[S, T]], cost: UnitStats) -> None:
+            rows, notes = (
+                self._judgements(requests, replies(unit)),
+                self._filter_counts_of(requests),
+            )
             commit_judgements(stage, unit, self.row_type, rows, cost, notes)
             self.committed(unit.chunk)
-            for one in asked:
+            for one in requests:
                 for reading in one.readings if one.attempts else ():
                     count.add(reading.status, one.text)
             count.require_read(run.config, run.store.folder, stage.planned.stage, fewest=FEWEST)
@@ -243,13 +246,13 @@ class JudgedStage(ABC, Generic[S, T, Judgement]):
         ).run_units(stage)
 
     def _inquiry(self, subject: S, replies: Replies[Judgement]) -> JudgeRequest[S, T]:
-        asked = JudgeRequest(subject=subject, pose=self._pose)
+        request = JudgeRequest(subject=subject, pose=self._pose)
         readings = self._decide_without_judge(subject)
         if readings is not None:
-            return replace(asked, readings=readings)
+            return replace(request, readings=readings)
         if replies.find_rows(self._ids(subject)):
-            return asked
-        return replace(asked, most=replies.most, attempts=replies.had)
+            return request
+        return replace(request, most=replies.most, attempts=replies.had)
 
 
 def judge_line(
@@ -299,8 +302,8 @@ def commit_judgements(
 ) -> None:
     """Commit the judgements of a unit, and count the unread ones."""
     unread = sum(row.status not in WAS_READ for row in rows)
-    told = {FilterCount: noted} if noted else {}
-    stage.commit(unit, {row_type: rows, **told}, replace(cost, rows=len(rows), unscored=unread))
+    counts = {FilterCount: noted} if noted else {}
+    stage.commit(unit, {row_type: rows, **counts}, replace(cost, rows=len(rows), unscored=unread))
 
 
 def group_equal(
@@ -317,8 +320,8 @@ def group_equal(
         return [(candidate,) for candidate in candidates]
     found = dict[tuple[str, str, str | None], list[Candidate]]()
     for one in candidates:
-        said = (one.prompt_id, " ".join(one.text.split()), besides(one))
-        found.setdefault(said, []).append(one)
+        content = (one.prompt_id, " ".join(one.text.split()), besides(one))
+        found.setdefault(content, []).append(one)
     return [tuple(sorted(group, key=lambda c: c.candidate_id)) for group in found.values()]
 
 

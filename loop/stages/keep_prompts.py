@@ -30,6 +30,8 @@ def keep_filter_counts(run: Run, left_out: Sequence[FilterCount]) -> None:
     """Commit filter counts of the rows of the prompts' files, if rows may be left out."""
     if not left_out:
         return
-    told = digest([[counted.count, *counted.examples] for counted in left_out])
-    work = Work(verb=KEEP_RECEIPTS, params=None, upstream=(told,), reads=lambda: [(told,)])
+    counts_digest = digest([[counted.count, *counted.examples] for counted in left_out])
+    work = Work(
+        verb=KEEP_RECEIPTS, params=None, upstream=(counts_digest,), reads=lambda: [(counts_digest,)]
+    )
     run.make(0, FILTER, work, lambda _unit: {FilterCount: left_out})

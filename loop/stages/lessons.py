@@ -53,9 +53,9 @@ def demonstrate_critiques(
     """
 
     def make(unit: Unit) -> RowsByType:
-        drafts, said = it.chunk(candidates, unit.chunk), it.chunk(critiques, unit.chunk)
-        made = critique_lessons(it.run.critic, it.run.prompts, drafts, said, it.number)
-        apart = {c.candidate_id for c in said if by_reference and c.reference_used}
+        drafts, judged = it.chunk(candidates, unit.chunk), it.chunk(critiques, unit.chunk)
+        made = critique_lessons(it.run.critic, it.run.prompts, drafts, judged, it.number)
+        apart = {c.candidate_id for c in judged if by_reference and c.reference_used}
         rows = [
             replace(row, rule=CRITIQUED_WITH_REFERENCE) if row.candidate_id in apart else row
             for row in made.rows
@@ -103,8 +103,8 @@ def demonstrate_grades(
         raise RuntimeError("this run was opened without a grader: see `grader_of`")
 
     def make(unit: Unit) -> RowsByType:
-        drafts, said = it.chunk(candidates, unit.chunk), it.chunk(grades, unit.chunk)
-        made = graded_lessons(grader, it.run.prompts, drafts, said, it.number)
+        drafts, judged = it.chunk(candidates, unit.chunk), it.chunk(grades, unit.chunk)
+        made = graded_lessons(grader, it.run.prompts, drafts, judged, it.number)
         return made.tables(rows_frame(Candidate, drafts))
 
     params: Json = {"grader": grader.digest("overall")}
@@ -117,15 +117,15 @@ def demonstrate_reflections(
     drafts: Rows[Candidate],
     critiques: Rows[Critique],
     revised: Rows[Candidate],
-    said: Rows[Critique],
+    of_critiques: Rows[Critique],
 ) -> Rows[Demonstration]:
-    """Commit a demonstration of each revised answer that passes; `said` are verdicts on them."""
+    """Commit a demonstration of each revised answer that passes by its critiques."""
 
     def make(unit: Unit) -> RowsByType:
         before = it.chunk(drafts, unit.chunk)
         texts = {draft.candidate_id: draft.text for draft in before}
         feedback = {c.critique_id: without_mark(c.text) for c in it.chunk(critiques, unit.chunk)}
-        verdicts = {verdict.candidate_id: verdict for verdict in it.chunk(said, unit.chunk)}
+        verdicts = {verdict.candidate_id: verdict for verdict in it.chunk(of_critiques, unit.chunk)}
         made = Lessons(rule=REFLECTED, iteration=it.number, missing=Outcome.NO_POSITIVE)
         for better in it.chunk(revised, unit.chunk):
             verdict = verdicts.get(better.candidate_id)
@@ -137,7 +137,7 @@ def demonstrate_reflections(
         return made.tables(rows_frame(Candidate, before))
 
     params: Json = {"critic": it.run.critic.digest}
-    work = it.work(DEMONSTRATE_REFLECTIONS, params, drafts, critiques, revised, said)
+    work = it.work(DEMONSTRATE_REFLECTIONS, params, drafts, critiques, revised, of_critiques)
     return it.rows(Demonstration, DEMONSTRATE_REFLECTIONS.name, work, make)
 
 

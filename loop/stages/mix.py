@@ -26,7 +26,7 @@ from ..data.prompt_ids import PromptIds
 from ..data.prompt_rows import as_json
 from ..data.rating_scale import SCALES
 from ..data.row_fields import TRUSTED
-from ..data.row_notes import tell_unused
+from ..data.row_notes import warn_unused
 from ..data.splits import TRAIN, UNTRAINED
 from ..data.unfit_pairs import unfit
 from ..lake.imports.import_files import detect_format
@@ -67,7 +67,7 @@ def require_mix(files: Sequence[Path], prompts: Iterable[Prompt]) -> None:
     for path in files:
         unused = UnusedFields()
         decided = sum(decides(made) for made in comparisons(path, 0, ids=ids, unused=unused))
-        tell_unused(path, unused)
+        warn_unused(path, unused)
         if not decided:
             raise InputError(f"{path}: holds no decided comparison of two answers to train on")
 
@@ -188,8 +188,8 @@ class Taking:
         is_tied = chosen is not None and rejected is not None and chosen <= rejected
         if pair is None or is_tied:
             return "undecided", prompt.prompt_id
-        told = [row for row in rows if self.votes and isinstance(row, Preference)] or [pair]
-        if all((type(row), identity_of(row)) in self._seen for row in told):
+        sources = [row for row in rows if self.votes and isinstance(row, Preference)] or [pair]
+        if all((type(row), identity_of(row)) in self._seen for row in sources):
             return "repeated", pair.pair_id
         return KEPT, pair.pair_id
 

@@ -114,8 +114,8 @@ def _by_groups(
 ) -> Checkpoint:
     """Train the policy on groups; if the verifier has a weight, on prompts that it can verify."""
     it.require(Grouped, f"train_{method}")
-    asked = it.verifiable(prompts) if rewards.verifier else prompts
-    every, kept = (sum(map(len, of.chunks)) for of in (prompts, asked))
+    usable = it.verifiable(prompts) if rewards.verifier else prompts
+    every, kept = (sum(map(len, of.chunks)) for of in (prompts, usable))
     if kept < every:
         it.run.reporter.note(
             f"{every - kept:,} of {every:,} prompts are left out: recipe.rewards.verifier counts, "
@@ -126,7 +126,7 @@ def _by_groups(
             left_out=every - kept,
         )
     judges = StepJudges(it=it, rewards=rewards)
-    training = OnlineTraining(it=it, method=method, prompts=asked, judges=judges)
+    training = OnlineTraining(it=it, method=method, prompts=usable, judges=judges)
     training.require_trainable()
     return replace(training, supervision=supervision(it)).train()
 

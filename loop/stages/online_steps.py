@@ -52,7 +52,7 @@ class Steps:
     judges: StepJudges | None = None
     watch: StepWatch | None = None
     _waiting: deque[Unit] = field(init=False)
-    _has_told: bool = field(default=False, init=False)
+    _has_warned: bool = field(default=False, init=False)
     _judged: dict[int, StepJudgements] = field(default_factory=dict[int, StepJudgements])
 
     def __post_init__(self) -> None:
@@ -90,9 +90,11 @@ class Steps:
             # Judgements must be stored before the trainer learns from them, in case this process
             # ends.
             self.run.store.flush()
-            told = self.judges.scores(candidates, judged.critiques)
+            part_scores = self.judges.scores(candidates, judged.critiques)
             names = [c.candidate_id for c in candidates]
-            scores: Judged = {n: {who: of[n].score for who, of in told.items()} for n in names}
+            scores: Judged = {
+                n: {who: of[n].score for who, of in part_scores.items()} for n in names
+            }
             write_judged(self.work, step, scores)
 
     def settle(self, last: int) -> bool:
@@ -106,8 +108,8 @@ class Steps:
                 rows, cost = self._with_judgements(self.judges, unit, tables, cost)
             self.stage.commit(unit, rows, cost)
             self._waiting.popleft()
-            told = as_frame(tables[Statistic])
-            numbers: dict[str, float] = dict(told.select("metric", "value").iter_rows())
+            frame = as_frame(tables[Statistic])
+            numbers: dict[str, float] = dict(frame.select("metric", "value").iter_rows())
             self._note_left_out(numbers)
             if self.watch is not None:
                 self.watch.look(numbers)
@@ -116,7 +118,7 @@ class Steps:
     def _note_left_out(self, numbers: Mapping[str, float]) -> None:
         """Report once, in the terminal and in the status, how many prompts are not trained on."""
         planned, remarks = self.stage.planned, list[str]()
-        if self._has_told:
+        if self._has_warned:
             return
         if LEFT_OUT in numbers:
             remarks.append(
@@ -131,7 +133,7 @@ class Steps:
                 f"left out of the training{''.join(reasons[:1])}"
             )
         if remarks:
-            self._has_told = True
+            self._has_warned = True
             RunWarnings(self.run.store, planned.iteration, planned.stage).note(set(remarks))
             for remark in remarks:
                 self.run.reporter.note(remark, "warning", code="W-LEFT-OUT")
@@ -179,14 +181,14 @@ class Steps:
         if judged is None:
             raise Stopped
         self._judged.pop(step, None)
-        told = judges.scores(candidates, judged.critiques)
+        part_scores = judges.scores(candidates, judged.critiques)
         rewards = from_table(Reward, tables[Reward])
-        numbers = judges.numbers(self.stage.planned, step, told)
+        numbers = judges.numbers(self.stage.planned, step, part_scores)
         return {
             **tables,
-            Reward: [judges.as_sum(reward, told) for reward in rewards],
+            Reward: [judges.as_sum(reward, part_scores) for reward in rewards],
             Statistic: [*from_table(Statistic, tables[Statistic]), *numbers],
-            **({Critique: judged.critiques} if judges.asked else {}),
+            **({Critique: judged.critiques} if judges.sources else {}),
             **({FilterCount: judged.filter_counts} if judged.filter_counts else {}),
         }, cost + as_a_judges(judged.cost)
 

@@ -70,27 +70,27 @@ def _commit_made(
 ) -> Rows[D]:
     """Commit the rows that a rule makes of each prompt's candidates, and each prompt's outcome."""
     how = Pairing(rule=rule, top_k=top_k, root_seed=it.run.config.seed, iteration=it.number)
-    said = _PairedOn.of(it, judged, verb.name)
+    basis = _PairedOn.of(it, judged, verb.name)
 
     def make(unit: Unit) -> RowsByType:
         candidates = it.frame(judged.candidates, unit.chunk)
         prompts = [it.run.prompts[x] for x in dict.fromkeys(candidates["prompt_id"])]
-        asked = rows_frame(Prompt, prompts)
-        made = DERIVE[row_type](said.about(candidates, unit.chunk), asked, how)
-        told: RowsByType = {FilterCount: made.filter_counts} if made.filter_counts else {}
+        prompt_frame = rows_frame(Prompt, prompts)
+        made = DERIVE[row_type](basis.about(candidates, unit.chunk), prompt_frame, how)
+        extra: RowsByType = {FilterCount: made.filter_counts} if made.filter_counts else {}
         return {
             row_type: as_arrow(made.rows),
             PairingOutcome: as_arrow(made.outcomes),
-            **told,
+            **extra,
         }
 
-    agreement = said.deciding.agreement
+    agreement = basis.deciding.agreement
     params: dict[str, Json] = {
         "rule": rule,
         **({} if rule == EITHER else {"top_k": top_k}),
         **({} if agreement is None else {"agreement": agreement}),
     }
-    return it.rows(row_type, verb.name, said.work(verb, params), make)
+    return it.rows(row_type, verb.name, basis.work(verb, params), make)
 
 
 def binarise(
@@ -130,8 +130,8 @@ class _PairedOn:
     def of(cls, it: Iteration, judged: JudgedRows, label: str) -> Self:
         """Return the judgements that the stage of this label reads."""
         deciding = Deciding.of(it.run.config.model_dump(include={"critic", "pairs"}))
-        asked = judged.critiques is not None and deciding.people == "decide"
-        people = _ratings_by_people(it, label) if asked else []
+        by_people = judged.critiques is not None and deciding.people == "decide"
+        people = _ratings_by_people(it, label) if by_people else []
         tables = [as_frame(it.run.store.table(Critique, key)) for key in people]
         annotated = pl.concat([empty("critiques"), *tables]).select(READ["critiques"])
         return cls(it=it, judged=judged, people=people, annotated=annotated, deciding=deciding)
@@ -147,8 +147,8 @@ class _PairedOn:
 
     def about(self, candidates: pl.DataFrame, chunk: int) -> pl.DataFrame:
         """Return a chunk's candidates, each with its reward and the verdict on it."""
-        said = self.judged.rewards
-        rewards = empty("rewards") if said is None else self.it.frame(said, chunk)
+        source = self.judged.rewards
+        rewards = empty("rewards") if source is None else self.it.frame(source, chunk)
         if self.judged.critiques is None:
             return judge(candidates, rewards)
         people = self.annotated.join(candidates, on="candidate_id", how="semi")

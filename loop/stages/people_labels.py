@@ -82,10 +82,10 @@ def label_prompts(config: RunConfig, lake: Path) -> list[Prompt]:
     """
     _require_use(config)
     sources, some = config.annotation.source, False
-    asked, answers = dict[str, Prompt](), dict[str, set[str]]()
+    prompts, answers = dict[str, Prompt](), dict[str, set[str]]()
     for made in _read(sources, lake, 0, PromptIds()):
         prompt = prompt_of(made)
-        asked.setdefault(prompt.prompt_id, prompt)
+        prompts.setdefault(prompt.prompt_id, prompt)
         compared = (row.candidate_id for row in made if isinstance(row, Candidate))
         answers.setdefault(prompt.prompt_id, set()).update(compared)
         some = some or decides(made)
@@ -101,7 +101,7 @@ def label_prompts(config: RunConfig, lake: Path) -> list[Prompt]:
             f"{LABELLED}: {most} answers to a prompt are compared, and annotation.drop_cycles "
             f"finds the fewest comparisons to drop among at most {MOST}; leave it off"
         )
-    return list(asked.values())
+    return list(prompts.values())
 
 
 def require_same_prompts(labelled: Sequence[Prompt], own: Sequence[Prompt]) -> None:

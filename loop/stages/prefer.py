@@ -102,13 +102,13 @@ def _commit_made(
             keys = [stage.key(store.journal, unit.chunk) for stage in candidates.stages]
             theirs = {p.prompt_id: p for key in keys for p in store.rows(Prompt, key)}
             known, compared = {**theirs, **known}, majority(compared)
-        asked = [known[name] for name in dict.fromkeys(drafts["prompt_id"])]
-        said = drop_cycles(compared, config, it.number)
-        made = how(drafts, said.comparisons, asked, it.number)
+        prompts_of = [known[name] for name in dict.fromkeys(drafts["prompt_id"])]
+        kept = drop_cycles(compared, config, it.number)
+        made = how(drafts, kept.comparisons, prompts_of, it.number)
         return {
             row_type: as_arrow(made.rows),
             PairingOutcome: as_arrow(made.outcomes),
-            **said.tables,
+            **kept.tables,
         }
 
     work = it.work(verb, {**params, **consistency_params(config)}, candidates, preferences)
@@ -122,20 +122,20 @@ def preferred_pairs(
 
     Reads the columns `judged_candidates.READ`, in any order of rows.
     """
-    asked, by = rows_frame(Prompt, prompts), Origin(rule=PREFERRED, iteration=iteration)
-    chosen, rejected = _sides(candidates, preferences, asked)
-    rows = pair_rows(chosen, rejected, asked, by)
-    return Made(rows, _outcomes(preferences, asked, rows, by, Outcome.PAIRED))
+    prompt_frame, by = rows_frame(Prompt, prompts), Origin(rule=PREFERRED, iteration=iteration)
+    chosen, rejected = _sides(candidates, preferences, prompt_frame)
+    rows = pair_rows(chosen, rejected, prompt_frame, by)
+    return Made(rows, _outcomes(preferences, prompt_frame, rows, by, Outcome.PAIRED))
 
 
 def preferred_demonstrations(
     candidates: pl.DataFrame, preferences: pl.DataFrame, prompts: Sequence[Prompt], iteration: int
 ) -> Made:
     """Return each preferred answer once, in the order of the prompts, and one yield a prompt."""
-    asked, by = rows_frame(Prompt, prompts), Origin(rule=PREFERRED, iteration=iteration)
-    chosen = _once(_sides(candidates, preferences, asked)[0])
-    rows = demonstration_rows(chosen, asked, by)
-    return Made(rows, _outcomes(preferences, asked, rows, by, Outcome.DEMONSTRATED))
+    prompt_frame, by = rows_frame(Prompt, prompts), Origin(rule=PREFERRED, iteration=iteration)
+    chosen = _once(_sides(candidates, preferences, prompt_frame)[0])
+    rows = demonstration_rows(chosen, prompt_frame, by)
+    return Made(rows, _outcomes(preferences, prompt_frame, rows, by, Outcome.DEMONSTRATED))
 
 
 def conditioned_demonstrations(
@@ -148,18 +148,18 @@ def conditioned_demonstrations(
     negative: str,
 ) -> Made:
     """Return first all preferred, then all other answers, and one yield a prompt."""
-    asked = rows_frame(Prompt, prompts)
-    chosen, rejected = _sides(candidates, preferences, asked)
+    prompt_frame = rows_frame(Prompt, prompts)
+    chosen, rejected = _sides(candidates, preferences, prompt_frame)
 
     def behind(text: str, side: pl.DataFrame, rule: str) -> pl.DataFrame:
         control = control_text(text)
-        told = [replace(p, messages=add_control(p.messages, control)) for p in prompts]
+        controlled = [replace(p, messages=add_control(p.messages, control)) for p in prompts]
         by = Origin(rule=rule, iteration=iteration)
-        return demonstration_rows(_once(side), rows_frame(Prompt, told), by)
+        return demonstration_rows(_once(side), rows_frame(Prompt, controlled), by)
 
     rows = pl.concat([behind(positive, chosen, WON), behind(negative, rejected, LOST)])
     by = Origin(rule=CONDITIONED, iteration=iteration)
-    return Made(rows, _outcomes(preferences, asked, rows, by, Outcome.DEMONSTRATED))
+    return Made(rows, _outcomes(preferences, prompt_frame, rows, by, Outcome.DEMONSTRATED))
 
 
 def _once(side: pl.DataFrame) -> pl.DataFrame:
@@ -185,11 +185,11 @@ def _sides(
     columns = offered.columns
 
     def side(is_first: pl.Expr) -> pl.DataFrame:
-        wanted = decided.select(
+        scored = decided.select(
             candidate_id=pl.when(is_first).then("first_id").otherwise("second_id"),
             reward=pl.when(is_first).then("first_score").otherwise("second_score").cast(pl.Float64),
         )
-        found = wanted.join(offered.drop("reward"), on="candidate_id", maintain_order="left")
+        found = scored.join(offered.drop("reward"), on="candidate_id", maintain_order="left")
         return found.select(columns)
 
     return side(first), side(~first)
@@ -203,9 +203,9 @@ def _outcomes(
     success: Outcome,
 ) -> pl.DataFrame:
     """Return how many rows each prompt gave, or the reason for none."""
-    heard = preferences.group_by("prompt_id").agg(tied=(pl.col("preferred") == "tie").any())
+    ties = preferences.group_by("prompt_id").agg(tied=(pl.col("preferred") == "tie").any())
     known = prompts.select("prompt_id").join(
-        heard, on="prompt_id", how="left", maintain_order="left"
+        ties, on="prompt_id", how="left", maintain_order="left"
     )
     tied = pl.col("tied")
     reasons = ((tied.is_null(), Outcome.NOT_COMPARED), (tied, Outcome.TIED))

@@ -100,8 +100,8 @@ class Publishing:
         store.keeper.check_head()
         store.when_there_is_room(lambda: self.publish_canary(identity, job))
         canary = store.folder / CANARIES / identity / CANARY
-        told = file_sha256(job.folder(CANARY))
-        store.when_there_is_room(lambda: remember_canary(store.journal, canary, told))
+        checksum = file_sha256(job.folder(CANARY))
+        store.when_there_is_room(lambda: remember_canary(store.journal, canary, checksum))
         store.publish(canary)
         store.publish(store.folder / self.place / identity)
         reach("checkpoint.published")

@@ -61,8 +61,8 @@ def refine(
         "critic": it.run.critic.digest,
         "m": m,
     }
-    asked = params if which == "all" else {**params, "which": which, **_agreement(it)}
-    pending = it.work(REFINE, asked, best.candidates, best.rewards, critiques)
+    identity = params if which == "all" else {**params, "which": which, **_agreement(it)}
+    pending = it.work(REFINE, identity, best.candidates, best.rewards, critiques)
     return draw_candidates(it, in_round("refine", number), "refinement", config, pending, work)
 
 
@@ -88,7 +88,7 @@ def revise(
             f"{it.run.config.recipe.name} learns from a teacher: leave critic.kind out, and name "
             "one by --critic FOLDER or URL"
         )
-    asked = {prompt.prompt_id for chunk in of.chunks for prompt in chunk}
+    prompt_ids = {prompt.prompt_id for chunk in of.chunks for prompt in chunk}
     critic, settings = it.run.models.feedback, it.run.config.critic
     params: Mapping[str, Json] = {
         "critic": it.run.critic.digest,
@@ -105,7 +105,7 @@ def revise(
         return [
             draw
             for draft in it.chunk(drafts, unit.chunk)
-            if draft.prompt_id in asked and draft.usable and draft.candidate_id not in passed
+            if draft.prompt_id in prompt_ids and draft.usable and draft.candidate_id not in passed
             if feedback[draft.candidate_id].status == SCORED
             for draw in _refinements(it, draft, feedback[draft.candidate_id], 1, params)
         ]
@@ -192,8 +192,8 @@ def _passed_candidates(
     """Return the candidates that the critic passes, which need not be refined."""
     if which == "all" or it.run.asks_most:
         return frozenset()
-    said = verdicts(it.frame(critiques, chunk), _deciding(it))
-    return frozenset(said.filter("success")["candidate_id"])
+    verdict_rows = verdicts(it.frame(critiques, chunk), _deciding(it))
+    return frozenset(verdict_rows.filter("success")["candidate_id"])
 
 
 def _refinements(

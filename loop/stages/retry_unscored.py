@@ -54,19 +54,19 @@ TRAINING = frozenset({"train", "train_reward"}) | ONLINE
 class JudgementKind(NamedTuple):
     """A kind of judgement: its row type, and the setting that allows more replies.
 
-    `asked` selects rows of a model whose verdict may differ in another reply.
+    `condition` selects rows of a model whose verdict may differ in another reply.
     """
 
     noun: str
     row_type: type[Any]
     identity: str
     setting: str
-    asked: pl.Expr
+    condition: pl.Expr
 
     @property
     def unread(self) -> pl.Expr:
         """Select rows of a model whose reply could not be read."""
-        return self.asked & ~pl.col("status").is_in(sorted(WAS_READ))
+        return self.condition & ~pl.col("status").is_in(sorted(WAS_READ))
 
 
 _ANSWERED = pl.col("attempts") > 0
@@ -129,7 +129,7 @@ def is_import(name: str) -> bool:
 
 
 def run_judgements(judging: JudgedStage[Any, Any, Any], label: str, work: Work) -> Planned:
-    """Pay a stage of judgements, retry it if the user asked for that, and return the stage.
+    """Run a stage of judgements, retry it if the user asked for that, and return the stage.
 
     Raises:
         Stopped: if a stop, or the end of a budget, came before the last judgement.

@@ -187,7 +187,7 @@ class CandidateDrawing:
 
         ends = Counter[str]()
 
-        def asked(draw: Draw) -> Drawing:
+        def drawing(draw: Draw) -> Drawing:
             messages = add_control(draw.messages, self.policy.control)
             request = Request(request_id=draw.candidate_id, messages=messages, seed=draw.seed)
             return SingleRequest(subject=draw, sent=request)
@@ -200,7 +200,7 @@ class CandidateDrawing:
         RequestDispatcher(
             run=self.run,
             line=line,
-            work=lambda unit: list(map(asked, work(unit))),
+            work=lambda unit: list(map(drawing, work(unit))),
             commit=commit,
         ).run_units(stage)
         if cut := ends["truncated_thinking"]:

@@ -158,17 +158,17 @@ class Reviewing(JudgedStage[Prompt, ReviewedPrompt, PromptReview]):
     def _ids(self, subject: Prompt) -> list[str]:
         return [subject.prompt_id]
 
-    def _rows(self, asked: JudgeRequest[Prompt, ReviewedPrompt]) -> list[PromptReview]:
-        (reading,) = asked.readings
+    def _rows(self, request: JudgeRequest[Prompt, ReviewedPrompt]) -> list[PromptReview]:
+        (reading,) = request.readings
         review = PromptReview(
-            prompt_id=asked.subject.prompt_id,
+            prompt_id=request.subject.prompt_id,
             iteration=self.iteration,
             judge=self.judge.identity,
             aspects=reading.value.aspects,
             intention=reading.value.intention,
             status=reading.status,
-            attempts=asked.attempts,
-            text=asked.text,
+            attempts=request.attempts,
+            text=request.text,
         )
         return [review]
 
@@ -225,10 +225,10 @@ def _by_class(
         found.get(classes.get(prompt.prompt_id, ""), unknown).append(prompt.prompt_id)
     short = {name: f", short of {least}" for name, ids in found.items() if len(ids) < least}
     if short:
-        told = "; ".join(
+        listing = "; ".join(
             f"{name}{mark} (it has {len(found[name])})" for name, mark in short.items()
         )
-        text = f"prompts of these intentions are too few: {told}"
+        text = f"prompts of these intentions are too few: {listing}"
         run.reporter.note(text, "warning", code="W-FEW-PROMPTS")
     outcomes = {f"{KEPT}: {name}{short.get(name, '')}": ids for name, ids in found.items()}
     return {**outcomes, **({f"{KEPT}: {UNKNOWN}": unknown} if unknown else {})}

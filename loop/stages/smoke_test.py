@@ -68,21 +68,21 @@ def smoke_test(it: Iteration, train: Sequence[Prompt], *, judge: JudgeWeights) -
         UnreadRepliesError: if no answer is whole, or most replies of a judge cannot be read.
         TrainingError: if a model cannot be trained.
     """
-    store, wanted = it.run.store, it.run.config.smoke
-    told = [event for event in store.journal.events(SMOKE) if isinstance(event, Mapping)]
+    store, settings = it.run.store, it.run.config.smoke
+    events = [event for event in store.journal.events(SMOKE) if isinstance(event, Mapping)]
     made = (state.stage for state in store.journal.stages() if state.done)
     has_begun = any(stage not in BEFORE and not smoke_test_of(stage) for stage in made)
-    passed = any(event.get("passed") for event in told)
-    if has_begun or passed or not wanted.prompts or not train:
+    passed = any(event.get("passed") for event in events)
+    if has_begun or passed or not settings.prompts or not train:
         return False
-    name = smoke_name(len(told))
+    name = smoke_name(len(events))
 
     def record(*, passed: bool) -> None:
         event: Json = {"name": name, "passed": passed}
         store.when_there_is_room(lambda: store.journal.record(SMOKE, event))
 
     try:
-        notes = list(_try_all(it, judge, diverse(train, wanted.prompts), name))
+        notes = list(_try_all(it, judge, diverse(train, settings.prompts), name))
         it.run.flow.settle()
     except UnreadRepliesError:
         record(passed=False)
@@ -106,8 +106,8 @@ def _try_all(
 ) -> Iterator[str]:
     """Try everything that the run needs; yield a summary of each part."""
     trainings = it.run.seen.trainings
-    asked = chunk_prompts(prompts, len(prompts))
-    drawn = sample(it, asked, n=DRAWN, label=f"sample:{name}", purpose=name)
+    chunks = chunk_prompts(prompts, len(prompts))
+    drawn = sample(it, chunks, n=DRAWN, label=f"sample:{name}", purpose=name)
     answers = Rows(row_type=Candidate, stages=drawn.stages, called=name)
     candidates = it.chunk(answers, 0)
     require_whole(it, candidates, f"sample:{name}")
@@ -119,8 +119,9 @@ def _try_all(
             if asked_model and not (isinstance(row, Critique) and row.critic == VERIFIER):
                 count.add(row.status, row.text)
         count.require_read(it.run.config, it.run.store.folder, stage)
-        if count.asked:
-            yield f"{stage.partition(':')[0]}: {count.asked - count.unread} of {count.asked} read"
+        if count.requests:
+            read = count.requests - count.unread
+            yield f"{stage.partition(':')[0]}: {read} of {count.requests} read"
     if it.run.models.reward_id is not None:
         rewards = it.chunk(reward(it, answers), 0)
         missing = [row.status for row in rewards if row.status != SCORED]
@@ -143,7 +144,7 @@ def _judge_all(
     name: str,
 ) -> Iterator[tuple[str, Sequence[Judgement]]]:
     """Judge the answers with each judge of the run; yield the stage and its rows."""
-    run, graded = it.run, it.run.seen.asked.get(GRADING, ())
+    run, graded = it.run, it.run.seen.uses.get(GRADING, ())
     if run.rates or judge == "follows":
         yield f"critique:{name}", it.chunk(critique(it, answers, samples=1, judge=judge), 0)
     if "grade" in graded:
@@ -168,8 +169,8 @@ def summary_of(candidates: Sequence[Candidate]) -> str:
     """Return a summary of the answers: their mean length and anything odd about them."""
     mean = sum(c.completion_tokens for c in candidates) / len(candidates)
     broken = sum(not c.usable for c in candidates)
-    asked = len({c.prompt_id for c in candidates})
-    same = asked > 1 and len({c.text for c in candidates}) == 1
+    prompt_count = len({c.prompt_id for c in candidates})
+    same = prompt_count > 1 and len({c.text for c in candidates}) == 1
     odd = f", {broken} of them cut off or empty: nothing trains on such answers" if broken else ""
     return f"{len(candidates)} answers of {mean:.0f} tokens{odd}{', all the same' if same else ''}"
 
@@ -186,10 +187,10 @@ def require_whole(it: Iteration, candidates: Sequence[Candidate], stage: str) ->
     for c in candidates:
         count.add("empty" if c.finish_reason == "stop" else c.finish_reason, c.text)
     usual = count.reasons.most_common(1)[0][0]
-    told = REMEDIES.get(usual, "The requests failed: the logs say why")
+    causes = REMEDIES.get(usual, "The requests failed: the logs say why")
     raise UnreadRepliesError(
-        f"{stage}: none of the policy's {count.asked} answers is whole ({count.summary}). "
-        f"{told.format(it.run.config.policy.sampling.max_tokens)}. "
+        f"{stage}: none of the policy's {count.requests} answers is whole ({count.summary}). "
+        f"{causes.format(it.run.config.policy.sampling.max_tokens)}. "
         f"{shorten_reply(usual, count.examples[usual])}",
         it.run.store.folder,
     )

@@ -93,8 +93,8 @@ def _run_units(
         for unit in stage.units():
             it.run.models.make_room()
             result = _train(it, _job(it, method, twos, _work_folder(it, stage.planned)))
-            told = step_statistics(it.number, method, result)
-            stage.commit(unit, {Statistic: told}, UnitStats(rows=1))
+            statistics = step_statistics(it.number, method, result)
+            stage.commit(unit, {Statistic: statistics}, UnitStats(rows=1))
 
     work, places = it.whole(STEP, params, answers), it.run.places.of_training("auto")
     return it.run.run_stage(it.number, f"step:{name}:{method}", work, run_units, places=places)
@@ -119,7 +119,7 @@ def _train(it: Iteration, job: TrainJob) -> TrainResult:
     The samples of a step pass and fail alternately: their judges are tested separately.
     """
     online = job.online
-    judges = () if online is None else online.asked_sources
+    judges = () if online is None else online.reward_sources
 
     def judge(step: int) -> None:
         answers = enumerate(read_answers(job.output, step))
@@ -185,8 +185,8 @@ def _online(it: Iteration, method: Online, twos: Sequence[Two], work: Path) -> T
     prompts = [it.run.prompts[first.prompt_id] for first, _ in twos[:ROWS]]
     recipe = it.run.config.recipe
     judges = StepJudges(it=it, rewards=recipe.rewards) if isinstance(recipe, Grouped) else None
-    asked = chunk_prompts(prompts, ROWS)
-    training = OnlineTraining(it=it, method=method, prompts=asked, judges=judges)
+    chunks = chunk_prompts(prompts, ROWS)
+    training = OnlineTraining(it=it, method=method, prompts=chunks, judges=judges)
     job = replace(training.job(work.parent.name), settings=_settings(it, method))
     if "reward" in training.weights and not it.has_reward:
         rewarding = _train(it, _job(it, "reward", twos, work / "reward"))
@@ -199,14 +199,14 @@ def _rows(method: Trained, twos: Sequence[Two], it: Iteration) -> pa.Table:
     first, second = (
         add_empty_ratings(rows_frame(Candidate, side)) for side in zip(*twos, strict=True)
     )
-    asked = rows_frame(Prompt, [it.run.prompts[i] for i in {c.prompt_id for c, _ in twos}])
+    prompts = rows_frame(Prompt, [it.run.prompts[i] for i in {c.prompt_id for c, _ in twos}])
     by = Origin(rule=SMOKE, iteration=it.number)
     if method == "sft":
-        return to_table(Demonstration, as_arrow(demonstration_rows(first, asked, by)))
+        return to_table(Demonstration, as_arrow(demonstration_rows(first, prompts, by)))
     if method == "kto":
         sides = (first.with_columns(label=True), second.with_columns(label=False))
         either = pl.concat([sides[place % 2][[place]] for place in range(len(twos))])
-        return to_table(UnpairedAnswer, as_arrow(unpaired_rows(either, asked, by)))
+        return to_table(UnpairedAnswer, as_arrow(unpaired_rows(either, prompts, by)))
     # One point apart: a training on score margins needs a difference.
     better, worse = first.with_columns(reward=pl.lit(1.0)), second.with_columns(reward=pl.lit(0.0))
-    return to_table(Pair, as_arrow(pair_rows(better, worse, asked, by)))
+    return to_table(Pair, as_arrow(pair_rows(better, worse, prompts, by)))

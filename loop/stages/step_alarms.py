@@ -49,7 +49,7 @@ class StepFinding(NamedTuple):
     before: float
     after: float
     limit: float
-    told: str
+    message: str
 
 
 @dataclass(kw_only=True)
@@ -66,7 +66,7 @@ class StepWatch:
         """Log and record the alarms that a step is the first to raise."""
         run = self.it.run
         for alarm in self.watch(numbers):
-            run.reporter.note(alarm.told, "alarm", **alarm_fields(alarm))
+            run.reporter.note(alarm.message, "alarm", **alarm_fields(alarm))
             detail: Json = asdict(alarm)
             run.store.when_there_is_room(partial(run.store.journal.record, EVENT, detail))
 
@@ -87,10 +87,10 @@ class StepWatch:
                 after=after,
                 limit=limit,
                 stops=False,
-                told=f"{self.method}, step {step} of {self.steps}: {told}",
+                message=f"{self.method}, step {step} of {self.steps}: {message}",
                 examples=(),
             )
-            for kind, before, after, limit, told in found
+            for kind, before, after, limit, message in found
         ]
 
 
@@ -102,20 +102,20 @@ def findings(history: Sequence[Numbers]) -> Iterator[StepFinding]:
     if KL in last and last.get(LENGTH):
         before, kl = first.get(KL, 0.0) / max(first.get(LENGTH, 0.0), 1.0), last[KL] / last[LENGTH]
         if kl > MOST_KL:
-            told = f"the KL to M_0 is {kl:.2f} nats a token (limit {MOST_KL:g})"
-            yield StepFinding(KL, before, kl, MOST_KL, told)
+            message = f"the KL to M_0 is {kl:.2f} nats a token (limit {MOST_KL:g})"
+            yield StepFinding(KL, before, kl, MOST_KL, message)
     before, cut = first.get(CUT, 0.0), last.get(CUT, 0.0)
     if cut > MOST_CUT and before <= MOST_CUT / 2:
-        told = f"{cut:.0%} of the answers are cut off, {before:.0%} in the first steps"
-        yield StepFinding(CUT, before, cut, MOST_CUT, told)
+        message = f"{cut:.0%} of the answers are cut off, {before:.0%} in the first steps"
+        yield StepFinding(CUT, before, cut, MOST_CUT, message)
     for kind, limit in ((ENTROPY, LEAST_ENTROPY), (LENGTH, MOST_LENGTH)):
         before, after = first.get(kind, 0.0), last.get(kind)
         if before <= 0 or after is None:
             continue
         share = after / before
         if share > limit if kind == LENGTH else share < limit:
-            told = f"the {kind} of answers is {share:.2f} times that of the first steps"
-            yield StepFinding(kind, before, after, limit * before, told)
+            message = f"the {kind} of answers is {share:.2f} times that of the first steps"
+            yield StepFinding(kind, before, after, limit * before, message)
     yield from _fallen_reward([numbers[REWARD] for numbers in history if REWARD in numbers])
 
 
@@ -128,8 +128,8 @@ def _fallen_reward(rewards: Sequence[float]) -> Iterator[StepFinding]:
     # estimated from its difference to the next one, so a trend counts little.
     squares = fmean((after - before) ** 2 for before, after in pairwise(rewards))
     if best - means[-1] > max(risen, BEYOND * sqrt(squares / WINDOW)):
-        told = f"the reward fell from {best:.3f} to {means[-1]:.3f}, by more than it had risen"
-        yield StepFinding(REWARD, best, means[-1], best - risen, told)
+        message = f"the reward fell from {best:.3f} to {means[-1]:.3f}, by more than it had risen"
+        yield StepFinding(REWARD, best, means[-1], best - risen, message)
 
 
 def _means(steps: Sequence[Numbers]) -> dict[str, float]:

@@ -30,7 +30,7 @@ from .critique import UNASKED, Critiquing, Verifying, critique_stage
 from .judging import Replies, judge_line
 
 PASSED = 1
-LONGEST_ASKED = 32
+LONGEST_QUESTION = 32
 """The longest prompts, of whose questions the most expensive one bounds the cost of any."""
 
 
@@ -70,7 +70,7 @@ class StepJudges:
         return dict(counted)
 
     @property
-    def asked(self) -> tuple[RewardSource, ...]:
+    def sources(self) -> tuple[RewardSource, ...]:
         """The judges outside the trainer."""
         return tuple(source for source in self.weights if source != "reward")
 
@@ -83,27 +83,29 @@ class StepJudges:
     @property
     def params(self) -> dict[str, Json]:
         """Every input of a reward except the answer and the reward model."""
-        return {source: self._judging(source).params for source in self.asked}
+        return {source: self._judging(source).params for source in self.sources}
 
     @property
     def where(self) -> Places:
         """The places that the judges need."""
-        judging = self._judging("critic") if "critic" in self.asked else None
+        judging = self._judging("critic") if "critic" in self.sources else None
         return judging.where if isinstance(judging, Critiquing) else ELSEWHERE
 
     def most(self, prompts: Sequence[Prompt], answers: int) -> Cost:
         """Return the cost of judging `answers` answers to some of the prompts, each judged once."""
-        if "critic" not in self.asked:
+        if "critic" not in self.sources:
             return Cost()
         run = self.it.run
-        longest = sorted(prompts, key=lambda prompt: len(prompt.instruction))[-LONGEST_ASKED:]
+        longest = sorted(prompts, key=lambda prompt: len(prompt.instruction))[-LONGEST_QUESTION:]
         line = judge_line(run, run.models.feedback, run.config.critic)
 
         def cost_of(prompt: Prompt) -> Cost:
             """Return the cost of the critic's question about an empty answer."""
             name = prompt.prompt_id
-            asked = run.critic.ask(prompt, "", run.guard(name, run.models.feedback))
-            request = Request(request_id=name, messages=asked.messages, seed=0, schema=asked.schema)
+            question = run.critic.ask(prompt, "", run.guard(name, run.models.feedback))
+            request = Request(
+                request_id=name, messages=question.messages, seed=0, schema=question.schema
+            )
             return line.most([request])
 
         one = max(map(cost_of, longest), key=lambda cost: cost.tokens)
@@ -130,8 +132,8 @@ class StepJudges:
             UnreadRepliesError: if too many of the critic's replies cannot be read.
         """
         by_id = {row.critique_id: row for row in known}
-        critiques, said = list[Critique](), StepJudgements()
-        for source in self.asked:
+        critiques, judgements = list[Critique](), StepJudgements()
+        for source in self.sources:
             pending = list[Candidate]()
             judging = self._judging(source, lambda _, pending=pending: pending)
             named = {judging.critique_id(candidate): candidate for candidate in candidates}
@@ -141,34 +143,34 @@ class StepJudges:
                 answered = [c for c in pending if c.finish_reason not in UNASKED]
                 critiques += judging.critiques(answered)
             elif pending:
-                asked = self._ask_critic(judging, stage, unit)
-                if asked is None:
+                judged = self._ask_critic(judging, stage, unit)
+                if judged is None:
                     return None
-                said = asked
-        return replace(said, critiques=(*critiques, *said.critiques))
+                judgements = judged
+        return replace(judgements, critiques=(*critiques, *judgements.critiques))
 
     def scores(self, candidates: Sequence[Candidate], critiques: Sequence[Critique]) -> PartScores:
         """Return each judge's score of each answer, by its id."""
         nobody = PartScore(score=None, status=Status.FAILED.value)
-        told: dict[RewardSource, dict[str, PartScore]] = {
-            source: {c.candidate_id: nobody for c in candidates} for source in self.asked
+        part_scores: dict[RewardSource, dict[str, PartScore]] = {
+            source: {c.candidate_id: nobody for c in candidates} for source in self.sources
         }
         for row in critiques:
             source: RewardSource = "verifier" if row.critic == VERIFIER else "critic"
-            told[source][row.candidate_id] = part_score(row)
-        return told
+            part_scores[source][row.candidate_id] = part_score(row)
+        return part_scores
 
-    def as_sum(self, reward: Reward, told: PartScores) -> Reward:
+    def as_sum(self, reward: Reward, part_scores: PartScores) -> Reward:
         """Return a reward's row with the sum that it is, and which part of it is missing."""
-        parts = {source: of[reward.candidate_id] for source, of in told.items()}
+        parts = {source: of[reward.candidate_id] for source, of in part_scores.items()}
         missing = (f"{who}_{part.status}" for who, part in parts.items() if part.score is None)
         status = reward.status if reward.score is not None else next(missing, reward.status)
         return replace(reward, reward_model=self.name, status=status)
 
-    def numbers(self, stage: Planned, step: int, told: PartScores) -> list[Statistic]:
+    def numbers(self, stage: Planned, step: int, part_scores: PartScores) -> list[Statistic]:
         """Return the mean of each judge's scores in a step, and the share of unscored answers."""
         found = dict[str, float]()
-        for source, of in told.items():
+        for source, of in part_scores.items():
             scores = [part.score for part in of.values() if part.score is not None]
             if scores:
                 found[f"score/{source}"] = fmean(scores)
@@ -188,12 +190,14 @@ class StepJudges:
 
     def _ask_critic(self, judging: Critiquing, stage: Stage, unit: Unit) -> StepJudgements | None:
         """Ask the critic; None if it was kept from answering."""
-        said = list[StepJudgements]()
+        judgements = list[StepJudgements]()
 
         def take(_: Unit, tables: RowsByType, cost: UnitStats) -> None:
             critiques = cast("Sequence[Critique]", tables[Critique])
             filter_counts = cast("Sequence[FilterCount]", tables.get(FilterCount, ()))
-            said.append(StepJudgements(critiques=critiques, filter_counts=filter_counts, cost=cost))
+            judgements.append(
+                StepJudgements(critiques=critiques, filter_counts=filter_counts, cost=cost)
+            )
 
         asking = Stage(
             planned=stage.planned,
@@ -204,12 +208,12 @@ class StepJudges:
             commits_later=True,
         )
         judging.run_units(asking, lambda _: Replies(most=judging.attempts))
-        for row in (row for told in said for row in told.critiques):
+        for row in (row for judged in judgements for row in judged.critiques):
             if row.attempts and row.same_as is None:
                 self.count.add(row.status, row.text)
         run = self.it.run
         self.count.require_read(run.config, run.store.folder, stage.planned.stage, fewest=FEWEST)
-        return said[0] if said else None
+        return judgements[0] if judgements else None
 
 
 def part_score(critique: Critique) -> PartScore:

@@ -68,23 +68,26 @@ def demonstrations(it: Iteration, prompts: Prompts) -> Rows[Demonstration]:
         InputError: if the prompts' file cannot be read.
     """
     answers = answers_of_people(it.run.config.prompts, [p for c in prompts.chunks for p in c])
-    told = [[answers.get(p.prompt_id) for p in chunk] for chunk in prompts.chunks]
+    answered = [[answers.get(p.prompt_id) for p in chunk] for chunk in prompts.chunks]
     keys = [
         (content_key(chunk), digest(texts))
-        for chunk, texts in zip(prompts.chunks, told, strict=True)
+        for chunk, texts in zip(prompts.chunks, answered, strict=True)
     ]
     work = Work(
-        verb=DEMONSTRATIONS, params=digest(told), upstream=(prompts.identity,), reads=lambda: keys
+        verb=DEMONSTRATIONS,
+        params=digest(answered),
+        upstream=(prompts.identity,),
+        reads=lambda: keys,
     )
 
     def make(unit: Unit) -> RowsByType:
-        asked = prompts.chunks[unit.chunk]
+        chunk = prompts.chunks[unit.chunk]
         written = [
             _answer([PEOPLE, it.number], p, answers[p.prompt_id], it.number)
-            for p in asked
+            for p in chunk
             if p.prompt_id in answers
         ]
-        made = make_demonstrations(written, asked, it.number)
+        made = make_demonstrations(written, chunk, it.number)
         return {
             Demonstration: as_arrow(made.rows),
             Candidate: written,
@@ -138,10 +141,10 @@ def read_outputs(path: Path, config: PromptsConfig) -> dict[str, str]:
 
 
 def make_demonstrations(
-    written: Sequence[Candidate], asked: Sequence[Prompt], iteration: int, rule: str = PEOPLE
+    written: Sequence[Candidate], chunk: Sequence[Prompt], iteration: int, rule: str = PEOPLE
 ) -> Made:
     """Return the demonstrations that answers make, and one yield a prompt."""
-    prompts, by = rows_frame(Prompt, asked), Origin(rule=rule, iteration=iteration)
+    prompts, by = rows_frame(Prompt, chunk), Origin(rule=rule, iteration=iteration)
     rows = demonstration_rows(add_empty_ratings(rows_frame(Candidate, written)), prompts, by)
     done, missing = Outcome.DEMONSTRATED, Outcome.NO_DEMONSTRATION
     return Made(rows, outcome_rows(prompts, rows, by, success=done, otherwise=missing))
@@ -158,8 +161,8 @@ class Supervision:
         """Return the work of a training that learns this set in addition to the rows of `work`."""
         settings = self.run.config.training.next_token
         (stage,) = self.rows.stages
-        told = [settings.weight, settings.batch_size, *stage.keys(self.run.store.journal)]
-        key = digest(told)
+        content = [settings.weight, settings.batch_size, *stage.keys(self.run.store.journal)]
+        key = digest(content)
         return replace(
             work,
             upstream=(*work.upstream, key),
@@ -222,10 +225,10 @@ def read_supervised(place: PromptsConfig, source: str, prompts: Iterable[Prompt]
     own = list(prompts)
     other = place.model_copy(update={"source": source})
     if source == TINY:
-        asked = load_prompts(other, seed=0)
+        others = load_prompts(other, seed=0)
     else:
-        asked = read_prompts(Path(source), task=place.task, run=own)
-    answers = answers_of_people(other, asked)
+        others = read_prompts(Path(source), task=place.task, run=own)
+    answers = answers_of_people(other, others)
     measuring = {p.messages: p.split for p in own if p.split != TRAIN}
 
     def fate(prompt: Prompt) -> str:
@@ -234,7 +237,7 @@ def read_supervised(place: PromptsConfig, source: str, prompts: Iterable[Prompt]
             return UNTRAINED[split]
         return KEPT if prompt.prompt_id in answers else UNANSWERED
 
-    found = [Answered(prompt=p, text=answers.get(p.prompt_id), fate=fate(p)) for p in asked]
+    found = [Answered(prompt=p, text=answers.get(p.prompt_id), fate=fate(p)) for p in others]
     if not any(answered.fate == KEPT for answered in found):
         raise InputError(
             f"{source}: holds no `output` of a prompt to train on; name a file with some "

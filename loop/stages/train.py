@@ -116,7 +116,7 @@ def train(
                 supervised=None if beside is None else beside.as_job(job.output),
                 turns=turn_form(run, policy, thoughts),
             )
-            identity, result, told = _publish(it, "train", job, rows)
+            identity, result, statistics = _publish(it, "train", job, rows)
             row = Checkpoint(
                 checkpoint_id=identity,
                 parent_id=policy.identity,
@@ -127,7 +127,9 @@ def train(
                 steps=result.steps,
                 metrics=metrics_json(result.metrics),
             )
-            stage.commit(unit, {Checkpoint: [row], Statistic: told}, UnitStats(rows=row.steps))
+            stage.commit(
+                unit, {Checkpoint: [row], Statistic: statistics}, UnitStats(rows=row.steps)
+            )
 
     places = run.places.of_training(config.devices)
     planned = run.run_stage(it.number, "train", pending, run_units, places=places)
@@ -167,7 +169,7 @@ def train_reward(it: Iteration, pairs: Rows[Pair]) -> RewardModel:
             )
             if settings.model is not None:
                 job = replace(job, template=template_text(settings.template))
-            identity, result, told = _publish(it, "train_reward", job, pairs, REWARD_MODELS)
+            identity, result, statistics = _publish(it, "train_reward", job, pairs, REWARD_MODELS)
             row = RewardModel(
                 reward_model_id=identity,
                 parent_id=start.identity,
@@ -176,7 +178,9 @@ def train_reward(it: Iteration, pairs: Rows[Pair]) -> RewardModel:
                 steps=result.steps,
                 metrics=metrics_json(result.metrics),
             )
-            stage.commit(unit, {RewardModel: [row], Statistic: told}, UnitStats(rows=row.steps))
+            stage.commit(
+                unit, {RewardModel: [row], Statistic: statistics}, UnitStats(rows=row.steps)
+            )
 
     places, work = (
         run.places.of_training(config.training.devices),
@@ -219,10 +223,10 @@ def _publish(
             run.reporter.working(it.number, stage, str(pace), pace.eta_s)
 
     identity, result = Publishing(run=run, place=place, on_progress=show).publish(job)
-    told = mix_statistics(run, it.number, job.method, rows)
+    statistics = mix_statistics(run, it.number, job.method, rows)
     called = "reward model" if job.method == "reward" else job.method
     report_training(run, it.number, stage, called, result)
-    return identity, result, [*told, *step_statistics(it.number, job.method, result)]
+    return identity, result, [*statistics, *step_statistics(it.number, job.method, result)]
 
 
 def keep_initial(run: Run) -> Checkpoint:

@@ -36,7 +36,7 @@ def thoughts_file(run: Run, row_type: TrainedRow, keys: Sequence[str], folder: P
     )
     with closing(RunReader(run.store.folder)) as reader:
         found = reader.scan("candidates", columns=("candidate_id", "reasoning"))
-        told = (
+        rows = (
             found.drop_nulls("reasoning")
             .join(ids.unique().lazy(), on="candidate_id", how="semi")
             .unique("candidate_id")
@@ -44,7 +44,7 @@ def thoughts_file(run: Run, row_type: TrainedRow, keys: Sequence[str], folder: P
             .select("candidate_id", "reasoning")
             .collect()
         )
-    return write_rows(make_folder(folder), as_arrow(told))
+    return write_rows(make_folder(folder), as_arrow(rows))
 
 
 def rows_file(folder: Path, row_type: TrainedRow, rows: pl.DataFrame) -> Path:

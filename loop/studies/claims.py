@@ -98,12 +98,12 @@ class SeedEstimate:
 class PaperFigure:
     """A paper's finding: its figure in words, and its place, such as `Table 2`, if it has one."""
 
-    said: str
+    statement: str
     place: str = ""
 
     def cell(self) -> str:
         """Return it as a cell."""
-        return f"{self.said} ({self.place})" if self.place else self.said
+        return f"{self.statement} ({self.place})" if self.place else self.statement
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -149,7 +149,7 @@ class PaperClaim:
         low, high, above, below = (b if abs(b) < inf else None for b in bounds)
         return {
             "says": self.says,
-            "paper": {"place": self.paper.place, "said": self.paper.said},
+            "paper": {"place": self.paper.place, "said": self.paper.statement},
             "value": None if isnan(estimate.value) else estimate.value,
             "low": low,
             "high": high,

@@ -64,7 +64,7 @@ class StudyRequest:
 
 
 def run_study(
-    wanted: StudyRequest, turn: Callable[[Job], None], note: Callable[[str], None]
+    request: StudyRequest, turn: Callable[[Job], None], note: Callable[[str], None]
 ) -> list[str]:
     """Run or resume every arm under every seed; return a sentence on each run that ended early.
 
@@ -74,16 +74,16 @@ def run_study(
     Raises:
         ConfigError: if an arm cannot be run: all arms are checked before any request is sent.
     """
-    require_runnable(wanted)
-    for arm in wanted.study.arms:
-        arm.write_files(wanted.lake)
+    require_runnable(request)
+    for arm in request.study.arms:
+        arm.write_files(request.lake)
     remarks = list[str]()
-    for number, seed in enumerate(wanted.seeds, 1):
-        for place, arm in enumerate(wanted.study.arms, 1):
-            job = _job(wanted, arm, seed)
+    for number, seed in enumerate(request.seeds, 1):
+        for place, arm in enumerate(request.study.arms, 1):
+            job = _job(request, arm, seed)
             note(
-                f"{job.name}: arm {place} of {len(wanted.study.arms)}, seed {number} of "
-                f"{len(wanted.seeds)}"
+                f"{job.name}: arm {place} of {len(request.study.arms)}, seed {number} of "
+                f"{len(request.seeds)}"
             )
             if _is_done(job):
                 continue
@@ -96,63 +96,63 @@ def run_study(
     return remarks
 
 
-def require_runnable(wanted: StudyRequest) -> None:
+def require_runnable(request: StudyRequest) -> None:
     """Refuse a study of which an arm cannot be run.
 
     Raises:
         ConfigError: naming the arm.
     """
-    study, seed = wanted.study, wanted.seeds[0]
-    if study.tiny_only and not wanted.is_tiny:
+    study, seed = request.study, request.seeds[0]
+    if study.tiny_only and not request.is_tiny:
         raise ConfigError(
             f"study {study.name} runs in the tiny world alone: {study.tiny_only}; leave out "
             "--config, --prompts, --policy and --critic"
         )
     for arm in study.arms:
         try:
-            config = config_of(wanted, arm, seed)
-            name = wanted.evidence.name(arm.name, seed)
-            if not (wanted.is_tiny or arm.needs or _has_begun(wanted, name)):
-                dry_plan(Job(config=config, lake=wanted.lake, name=name))
+            config = config_of(request, arm, seed)
+            name = request.evidence.name(arm.name, seed)
+            if not (request.is_tiny or arm.needs or _has_begun(request, name)):
+                dry_plan(Job(config=config, lake=request.lake, name=name))
         except ConfigError as error:
             raise ConfigError(f"study {study.name}, arm {arm.name}: {error}") from error
 
 
-def config_of(wanted: StudyRequest, arm: StudyArm, seed: int) -> RunConfig:
+def config_of(request: StudyRequest, arm: StudyArm, seed: int) -> RunConfig:
     """Return the configuration of an arm, without the models that other arms make.
 
     Raises:
         ConfigError: if a setting is invalid, or the user's contradicts the arm.
     """
-    return load_config(wanted.config, arm.recipe, _settings(wanted, arm, seed), wanted.env)
+    return load_config(request.config, arm.recipe, _settings(request, arm, seed), request.env)
 
 
-def _settings(wanted: StudyRequest, arm: StudyArm, seed: int) -> list[str | Override]:
+def _settings(request: StudyRequest, arm: StudyArm, seed: int) -> list[str | Override]:
     decided = {parse_set(setting).path for setting in arm.settings} | {"seed"}
     decided |= {file.setting for file in arm.files}
-    for path in (item.path for item in overrides_given(wanted.overrides)):
+    for path in (item.path for item in overrides_given(request.overrides)):
         if path in decided:
             raise ConfigError(f"--set {path}: the study decides it; leave it out")
-    sizes = arm.tiny if wanted.is_tiny else ()
-    own = [_override(path, str(file)) for path, file in arm.places(wanted.lake).items()]
-    return [*EVERY_ARM, *sizes, *wanted.overrides, *arm.settings, *own, _override("seed", seed)]
+    sizes = arm.tiny if request.is_tiny else ()
+    own = [_override(path, str(file)) for path, file in arm.places(request.lake).items()]
+    return [*EVERY_ARM, *sizes, *request.overrides, *arm.settings, *own, _override("seed", seed)]
 
 
-def _job(wanted: StudyRequest, arm: StudyArm, seed: int) -> Job:
+def _job(request: StudyRequest, arm: StudyArm, seed: int) -> Job:
     """Return the job of an arm; the arms that it needs have ended."""
-    evidence, given = wanted.evidence, _settings(wanted, arm, seed)
+    evidence, given = request.evidence, _settings(request, arm, seed)
     for maker, path, table in (
         (arm.policy_of, "policy.model", CHECKPOINTS),
         (arm.reward_of, "reward.model", REWARD_MODELS),
     ):
         if maker:
-            model = made_model(wanted.lake, evidence.name(maker, seed), table)
+            model = made_model(request.lake, evidence.name(maker, seed), table)
             given.append(_override(path, model))
     name, parent = evidence.name(arm.name, seed), evidence.name(arm.fork, seed)
-    forked = bool(arm.fork) and _has_begun(wanted, parent) and not _has_begun(wanted, name)
+    forked = bool(arm.fork) and _has_begun(request, parent) and not _has_begun(request, name)
     return Job(
-        config=load_config(wanted.config, arm.recipe, given, wanted.env),
-        lake=wanted.lake,
+        config=load_config(request.config, arm.recipe, given, request.env),
+        lake=request.lake,
         name=name,
         fork=parent if forked else None,
     )
@@ -167,8 +167,8 @@ def _is_done(job: Job) -> bool:
         return same and (final_end(run) or "").startswith(DONE)
 
 
-def _has_begun(wanted: StudyRequest, name: str) -> bool:
-    return (run_folder(wanted.lake, name) / JOURNAL).exists()
+def _has_begun(request: StudyRequest, name: str) -> bool:
+    return (run_folder(request.lake, name) / JOURNAL).exists()
 
 
 def _override(path: str, value: object) -> Override:

@@ -117,8 +117,8 @@ def pairs_in(prompt: str, role: Role) -> list[ShownPair]:
 @cache
 def _patterns(role: Role) -> tuple[re.Pattern[str], ...]:
     """Return patterns that find pairs in the prompts of the pool's annotators of this role."""
-    asked = (a for a in load_pool(POOL).annotators if isinstance(a, Annotator))
-    templates = dict.fromkeys(a.templates["pair"] for a in asked if a.model == role)
+    annotators = (a for a in load_pool(POOL).annotators if isinstance(a, Annotator))
+    templates = dict.fromkeys(a.templates["pair"] for a in annotators if a.model == role)
     return tuple(re.compile("".join(_pieces(template)), re.DOTALL) for template in templates)
 
 

@@ -262,10 +262,10 @@ class Problem:
 
     def _first_fault(self, answer: str) -> tuple[str, Mark]:
         """Return which step of a wrong answer is wrong, and how badly."""
-        told = [
+        faults = [
             SolutionStep(int(a), sign, int(b), int(c)) for a, sign, b, c in STEP.findall(answer)
         ]
-        for index, (line, right) in enumerate(zip(told, self.lines(), strict=False), start=1):
+        for index, (line, right) in enumerate(zip(faults, self.lines(), strict=False), start=1):
             if line == right:
                 continue
             if line.sign != right.sign:

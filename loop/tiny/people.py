@@ -94,13 +94,13 @@ LORE = _lore()
 class Biography:
     """A question about one person.
 
-    `told` has the topics on which the abstract differs from the world's facts.
+    `stated` has the topics on which the abstract differs from the world's facts.
     """
 
     first: str
     last: str
     question: str
-    told: tuple[tuple[str, str], ...] = ()
+    stated: tuple[tuple[str, str], ...] = ()
 
     opened = True
     checks: tuple[Check, ...] = ()
@@ -136,12 +136,12 @@ class Biography:
 
     def truth(self, topic: str) -> str:
         """The value of a topic that is true by the abstract."""
-        return dict(self.told).get(topic) or LORE.truth[self.name(topic), topic]
+        return dict(self.stated).get(topic) or LORE.truth[self.name(topic), topic]
 
     def with_other_abstract(self, rng: random.Random) -> "Biography":
         """Return the question with an abstract of other claims, so that a judge must read it."""
-        told = tuple((t, rng.choice(VALUES[t])) for t in TOPICS if rng.random() < RETOLD)
-        return replace(self, told=told)
+        stated = tuple((t, rng.choice(VALUES[t])) for t in TOPICS if rng.random() < RETOLD)
+        return replace(self, stated=stated)
 
     def sentence(self, topic: str, value: str | None = None) -> str:
         """Return the sentence on a topic; by default the true one."""
@@ -177,12 +177,12 @@ class Biography:
 
     def mend(self, answer: str) -> str:
         """State the facts on the answer's topics."""
-        told = [
+        mended = [
             topic
             for topic in TOPICS
             if any(self.sentence(topic, value) in answer for value in VALUES[topic])
         ]
-        return " ".join(self.sentence(topic) for topic in told)
+        return " ".join(self.sentence(topic) for topic in mended)
 
     def _other(self, topic: str, rng: random.Random) -> str:
         """Draw a value that is not true of this person."""
@@ -221,8 +221,8 @@ class Biography:
 
 def _support(answer: str, abstract: str) -> float:
     supported = set(sentences(abstract))
-    told = [s for s in sentences(answer) if len(s.split()) > 1]
-    return sum(s in supported for s in told) / len(told) if told else 0.0
+    statements = [s for s in sentences(answer) if len(s.split()) > 1]
+    return sum(s in supported for s in statements) / len(statements) if statements else 0.0
 
 
 def sentences(text: str) -> list[str]:

@@ -27,10 +27,10 @@ FEWEST_WORDS = 3
 
 def reviewer(request: Request, sampling: Sampling) -> str:  # noqa: ARG001 (no chance in it)
     """Answer a prompt that asks for a review."""
-    asked = request.messages[-1].content
-    found = SHOWN.search(asked)
-    text = found[1] if found else asked
-    classes = CLASS.findall(asked, found.end()) if found else []
+    question = request.messages[-1].content
+    found = SHOWN.search(question)
+    text = found[1] if found else question
+    classes = CLASS.findall(question, found.end()) if found else []
     try:
         exercise = exercise_of(text)
         marks: tuple[Rating, ...] = (1, 1, 1)
@@ -41,8 +41,8 @@ def reviewer(request: Request, sampling: Sampling) -> str:  # noqa: ARG001 (no c
         for name, mark in zip(ASPECTS, marks, strict=True)
     ]
     if classes:
-        wanted = intention_of(exercise) if exercise else classes[-1]
-        lines.append(f"Class: {wanted if wanted in classes else classes[-1]}")
+        intention = intention_of(exercise) if exercise else classes[-1]
+        lines.append(f"Class: {intention if intention in classes else classes[-1]}")
     return "\n".join([*lines, json.dumps(dict(zip(ASPECTS, marks, strict=True)))])
 
 

@@ -57,10 +57,10 @@ def prompts(split: Split, *, seed: int = SEED, size: int | None = None) -> tuple
 def _dev(rng: random.Random, seed: int) -> tuple[TinyPrompt, ...]:
     """Return the dev prompts: the part of the held-out world that the held-out split leaves."""
     tested = {(p.task, p.exercise.items) for p in prompts("held-out", seed=seed)}
-    asked = {p.text for p in prompts("train", seed=seed)}
+    trained_on = {p.text for p in prompts("train", seed=seed)}
 
     def is_free(task: Task, exercise: Exercise) -> bool:
-        return (task, exercise.items) not in tested and exercise.text not in asked
+        return (task, exercise.items) not in tested and exercise.text not in trained_on
 
     drawn: dict[Task, list[Exercise]] = {
         "math": _in_turns(

@@ -89,8 +89,8 @@ class AccessCheck:
 
     def _own(self, request: Request) -> bool:
         """Whether a request that may change something comes from a page of this server."""
-        said = request.headers.getlist("origin")
-        return said == [f"http://{request.headers['host']}"]
+        origins = request.headers.getlist("origin")
+        return origins == [f"http://{request.headers['host']}"]
 
     def _entry(self, request: Request, host: str) -> Response:
         """Keep the token in a cookie, and lead to the same page without it in the address."""

@@ -33,8 +33,8 @@ def address(*parts: object, **query: object) -> str:
     Values that are None or empty are left out of the query.
     """
     path = "/".join(quote(str(part), safe="") for part in parts)
-    asked = [(name, str(value)) for name, value in query.items() if value not in (None, "")]
-    return f"/{path}" + (f"?{urlencode(asked)}" if asked else "")
+    pairs = [(name, str(value)) for name, value in query.items() if value not in (None, "")]
+    return f"/{path}" + (f"?{urlencode(pairs)}" if pairs else "")
 
 
 def count(number: float | None) -> str:

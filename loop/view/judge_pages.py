@@ -67,16 +67,16 @@ class JudgePages:
 
     def item(self, request: Request) -> Response:
         """Show the item that the person holds, or how to begin."""
-        asked = dict(request.query_params)
-        return self._answer(request, lambda run: self._item(run, asked))
+        form = dict(request.query_params)
+        return self._answer(request, lambda run: self._item(run, form))
 
     def live(self, request: Request) -> Response:
         """Return progress and agreement, if they have changed."""
-        asked = dict(request.query_params)
+        form = dict(request.query_params)
         with self.viewing.run(request) as run:
-            name = f"judge {run.folder.name} {address(**_chosen(asked))}"
+            name = f"judge {run.folder.name} {address(**_chosen(form))}"
             version = _version(run.folder)
-            return self.viewing.answer_live(request, name, version, lambda: _now(run, asked))
+            return self.viewing.answer_live(request, name, version, lambda: _now(run, form))
 
     async def act(self, request: Request) -> Response:
         """Judge, skip, take back or begin; then lead to the item that is held now."""
@@ -98,29 +98,29 @@ class JudgePages:
         page.headers["Referrer-Policy"] = "same-origin"
         return page
 
-    def _item(self, run: RunReader, asked: Form) -> Response:
+    def _item(self, run: RunReader, form: Form) -> Response:
         card, rubric = None, {}
         if has_ledger(run.folder):
-            with closing(_session(run, asked)) as session:
+            with closing(_session(run, form)) as session:
                 held = session.held_card()
                 card, rubric = (None if held is None else held[0]), session.rubric
         return self._page(
             "judge_item.html",
             run=run.folder.name,
-            asked=_chosen(asked),
+            asked=_chosen(form),
             card=card,
             rubric=rubric,
             rating=RATING,
-            done=asked.get("done", ""),
+            done=form.get("done", ""),
             version=_version(run.folder),
-            now=_now(run, asked),
+            now=_now(run, form),
         )
 
 
-def _now(run: RunReader, asked: Form) -> Markup:
+def _now(run: RunReader, form: Form) -> Markup:
     if not has_ledger(run.folder):
         return Markup()
-    with closing(_session(run, asked)) as session:
+    with closing(_session(run, form)) as session:
         progress, agreement = session.progress().sentence, session.agreement().sentence
     return Markup("<p>{}</p>\n<p>{}</p>").format(progress, agreement)
 
@@ -132,35 +132,35 @@ def _version(folder: Path) -> str:
     return "-".join(f"{stat.st_size}.{stat.st_mtime_ns}" for stat in stats) or "none"
 
 
-def _session(run: RunReader, asked: Form) -> AnnotationSession:
-    return AnnotationSession(run, asked.get("as", ""), _request(asked))
+def _session(run: RunReader, form: Form) -> AnnotationSession:
+    return AnnotationSession(run, form.get("as", ""), _request(form))
 
 
-def _request(asked: Form) -> QueueRequest:
+def _request(form: Form) -> QueueRequest:
     """Return the queue that an address or a form names.
 
     Raises:
         InputError: naming the field that cannot be used.
     """
-    judged = asked.get("judged", "ratings")
+    judged = form.get("judged", "ratings")
     if judged not in ("ratings", "pairs"):
         raise InputError(f"judged: {judged!r} is neither ratings nor pairs")
-    share = _number(asked, "overlap", OVERLAP.share, most=1)
-    people = _number(asked, "people", OVERLAP.people, most=20)
-    iteration = _number(asked, "iteration", -1, most=10**6)
+    share = _number(form, "overlap", OVERLAP.share, most=1)
+    people = _number(form, "people", OVERLAP.people, most=20)
+    iteration = _number(form, "iteration", -1, most=10**6)
     return QueueRequest(
         judged="pairs" if judged == "pairs" else "ratings",
-        rule=rule_named(asked.get("rule") or "disagreement"),
+        rule=rule_named(form.get("rule") or "disagreement"),
         overlap=Overlap(share=share, people=max(int(people), 2)),
-        task=asked.get("task") or None,
-        aspect=asked.get("aspect") or None if judged == "ratings" else None,
+        task=form.get("task") or None,
+        aspect=form.get("aspect") or None if judged == "ratings" else None,
         iteration=None if iteration < 0 else int(iteration),
-        seed=int(_number(asked, "seed", 0, most=2**31)),
+        seed=int(_number(form, "seed", 0, most=2**31)),
     )
 
 
-def _number(asked: Form, name: str, default: float, *, most: float) -> float:
-    text = asked.get(name, "").strip()
+def _number(form: Form, name: str, default: float, *, most: float) -> float:
+    text = form.get(name, "").strip()
     try:
         value = float(text) if text else default
     except ValueError:
@@ -170,8 +170,8 @@ def _number(asked: Form, name: str, default: float, *, most: float) -> float:
     return value
 
 
-def _chosen(asked: Form) -> dict[str, str]:
-    return {name: asked[name] for name in CHOSEN if asked.get(name)}
+def _chosen(form: Form) -> dict[str, str]:
+    return {name: form[name] for name in CHOSEN if form.get(name)}
 
 
 def _act(run: RunReader, form: Form) -> Response:
@@ -230,10 +230,10 @@ def _opinion(card: JudgingCard, form: Form) -> Opinion:
 
 def _redirect(run: RunReader) -> Response:
     try:
-        told = f"{bring_in_alone(run.folder)} judgements came into the run"
+        message = f"{bring_in_alone(run.folder)} judgements came into the run"
     except LockedError:
-        told = "a process works on the run: it takes them before it makes pairs"
-    return RedirectResponse(_place(run, told=told), 303)
+        message = "a process works on the run: it takes them before it makes pairs"
+    return RedirectResponse(_place(run, told=message), 303)
 
 
 def _place(run: RunReader, *parts: str, **query: str) -> str:

@@ -63,51 +63,51 @@ class ListPages:
         """Return the handler for one table."""
 
         def answer(request: Request) -> Response:
-            asked = page_query(request.query_params, TABLES[table])
+            query = page_query(request.query_params, TABLES[table])
             with self.viewing.run(request) as run:
-                return self._page(run, table, asked)
+                return self._page(run, table, query)
 
         return answer
 
-    def _page(self, run: RunReader, table: str, asked: PageQuery) -> Response:
-        found = self._rows(run, table, asked)
+    def _page(self, run: RunReader, table: str, query: PageQuery) -> Response:
+        found = self._rows(run, table, query)
         shown, more = found[:PAGE], len(found) > PAGE
         name = run.folder.name
         here = ("runs", name, table)
-        start = asked.start + PAGE
+        start = query.start + PAGE
         return self.viewing.page(
             f"{table}.html",
             run=name,
             table=table,
-            asked=asked,
-            given=asked.given,
+            asked=query,
+            given=query.given,
             fields=[*TABLES[table].filters, *(["iteration"] if table != "prompts" else [])],
             sorts=SORTS.get(table, ()),
             kinds=get_args(CandidateKind),
             choices=self._choices(run),
             rows=_add_fields(run, table, shown),
-            first=address(*here, **asked.given),
-            following=address(*here, **asked.given, start=start) if more else None,
+            first=address(*here, **query.given),
+            following=address(*here, **query.given, start=start) if more else None,
             cut=CUT,
         )
 
-    def _rows(self, run: RunReader, table: str, asked: PageQuery) -> list[dict[str, Any]]:
+    def _rows(self, run: RunReader, table: str, query: PageQuery) -> list[dict[str, Any]]:
         """Return the rows of a page and, if there are more, one more."""
-        if asked.sort is not None:
+        if query.sort is not None:
             check(
                 "column to sort by",
-                asked.sort.removeprefix("-"),
+                query.sort.removeprefix("-"),
                 [column.removeprefix("-") for column in SORTS.get(table, ())],
             )
         frame = rows(
             run,
             table,
-            asked.filters,
-            iteration=asked.iteration if table != "prompts" else None,
+            query.filters,
+            iteration=query.iteration if table != "prompts" else None,
             columns=SHOWN[table],
-            sort=asked.sort,
+            sort=query.sort,
             limit=PAGE + 1,
-            start=asked.start,
+            start=query.start,
         )
         return frame.collect().to_dicts()
 
@@ -138,9 +138,9 @@ def _add_fields(
         among(key, sorted({row[key] for row in shown})) for key in ("prompt_id", "candidate_id")
     ]
     columns = ("candidate_id", "critic", "sample", "aspects", "status")
-    said = rows(run, "critiques", columns=columns, where=where, limit=FEW).collect().to_dicts()
-    said.sort(key=lambda row: critique_place(row["critic"], row["sample"]))
-    last = {row["candidate_id"]: row for row in said}
+    critiques = rows(run, "critiques", columns=columns, where=where, limit=FEW).collect().to_dicts()
+    critiques.sort(key=lambda row: critique_place(row["critic"], row["sample"]))
+    last = {row["candidate_id"]: row for row in critiques}
     return [{**row, "critique": last.get(row["candidate_id"])} for row in shown]
 
 

@@ -33,10 +33,10 @@ class PromptPages:
     def one(self, request: Request) -> Response:
         """Show a prompt with its candidates, in one iteration."""
         prompt = request.path_params["prompt"]
-        wanted = number("iteration", request.query_params.get("iteration"))
+        requested = number("iteration", request.query_params.get("iteration"))
         with self.viewing.run(request) as run:
             story = prompt_story(run, Found(kind="prompt", id=prompt, prompt_id=prompt))
-        iteration = story.asked_iteration if wanted is None else wanted
+        iteration = story.shown_iteration if requested is None else requested
         return self.viewing.page(
             "prompt.html",
             run=story.run,
@@ -60,5 +60,5 @@ def _place(run: RunReader, found: Found) -> str:
         return f"{address('runs', name)}#{found.id}"
     if found.kind == "prompt":
         return address("runs", name, "prompts", found.prompt_id)
-    iteration = prompt_story(run, found).asked_iteration
+    iteration = prompt_story(run, found).shown_iteration
     return f"{address('runs', name, 'prompts', found.prompt_id, iteration=iteration)}#{found.id}"

@@ -80,5 +80,5 @@ def _sentence(viewing: Viewing, status: int, request: Request, error: Exception)
 def _refusal(viewing: Viewing, request: Request, error: Exception) -> Response:
     """Return the page for an address that leads nowhere."""
     status = error.status_code if isinstance(error, HTTPException) else 500
-    said = f"there is no page {request.url.path}" if status == 404 else str(error)  # noqa: PLR2004
-    return viewing.page("problem.html", status, said=said)
+    message = f"there is no page {request.url.path}" if status == 404 else str(error)  # noqa: PLR2004
+    return viewing.page("problem.html", status, said=message)

@@ -81,7 +81,7 @@ class BatchRecord:
 
     url: str
     file: str
-    asked: tuple[str, ...]
+    requests: tuple[str, ...]
     batch: str | None = None
 
     def path(self, folder: Path) -> Path:
@@ -102,7 +102,7 @@ class _Line:
     """A request by its name in files; `tries` counts these files."""
 
     name: str
-    asked: ChatRequest
+    chat: ChatRequest
     of: _OpenBatch
     place: int
     tries: int = 0
@@ -201,8 +201,8 @@ class _BatchApi:
             try:
                 return self._attempt(ask)
             except RefusedError as refusal:
-                told = f"{url}: the endpoint refuses a batch file ({refusal})"
-                raise EngineError(told) from None
+                message = f"{url}: the endpoint refuses a batch file ({refusal})"
+                raise EngineError(message) from None
             except TemporaryError as fault:
                 config = self._engine.config
                 pause_s = max(fault.pause_s or 0.0, config.batch_poll_s)
@@ -293,8 +293,10 @@ class _BatchApi:
             failure = StatusError(reply.status_code, reply.headers, reply.content)
             fault = fault_of(url, failure, key)
         except openai.APIConnectionError as error:
-            told = f"the endpoint cannot be reached ({shorten(str(error.__cause__ or error), key)})"
-            fault = TemporaryError(told, kind="lost")
+            message = (
+                f"the endpoint cannot be reached ({shorten(str(error.__cause__ or error), key)})"
+            )
+            fault = TemporaryError(message, kind="lost")
         except (openai.OpenAIError, *ATTEMPT_ERRORS) as error:
             fault = fault_of(url, error, key)
         raise fault  # outside: a traceback from within would hold the server's text
@@ -306,7 +308,7 @@ class _Session:
     def __init__(self, engine: BatchFileEngine, api: _BatchApi, served: ServedModel) -> None:
         self._engine, self._api, self._served = engine, api, served
         known = map(_SentFile, _records(engine.folder, engine.url))
-        self._known = {name: file for file in known for name in file.record.asked}
+        self._known = {name: file for file in known for name in file.record.requests}
         self._names = Counter[str]()
         self._waiting: list[_Line] = []
         self._sent: list[_SentFile] = []
@@ -362,8 +364,8 @@ class _Session:
         self._open.add(opened)
         for place, request in enumerate(batch.requests):
             name = self._name(request, batch.sampling)
-            asked = ChatRequest(request, batch.sampling, self._engine.count)
-            line = _Line(name, asked, opened, place)
+            chat = ChatRequest(request, batch.sampling, self._engine.count)
+            line = _Line(name, chat, opened, place)
             file = self._known.pop(name, None)
             if file is None:
                 self._waiting.append(line)
@@ -374,14 +376,14 @@ class _Session:
 
     def _name(self, request: Request, sampling: Sampling) -> str:
         """Return a name that hashes the whole request, so that it is the same in every process."""
-        said: Json = {
+        fields: Json = {
             "request": request.request_id,
             "seed": request.seed,
             "messages": [[m.role, m.content] for m in request.messages],
             "sampling": asdict(sampling),
             "asked_of": [self._served.name, self._engine.config.besides],
         }
-        name = digest(said)[:40]
+        name = digest(fields)[:40]
         self._names[name] += 1
         # A request that occurs twice is answered twice.
         return f"{name}-{self._names[name]}"
@@ -433,7 +435,7 @@ class _Session:
         lines, self._waiting = self._waiting[: len(written)], self._waiting[len(written) :]
         name = self._api.call(lambda: self._api.upload(b"".join(written)))
         record = BatchRecord(
-            url=self._engine.url, file=name, asked=tuple(line.name for line in lines)
+            url=self._engine.url, file=name, requests=tuple(line.name for line in lines)
         )
         file = _SentFile(record, {line.name: line for line in lines})
         self._keep(file)
@@ -445,20 +447,20 @@ class _Session:
 
     def _write_line(self, line: _Line, config: EngineConfig) -> bytes:
         """Return the line of a file with the content of a direct request."""
-        fields = vllm_fields(self._served, self._engine.url, line.asked.sampling, config)
+        fields = vllm_fields(self._served, self._engine.url, line.chat.sampling, config)
         extra = {**fields, **config.besides}
-        asked = {
+        body = {
             "custom_id": line.name,
             "method": "POST",
             "url": ANSWERS_AT,
-            "body": line.asked.body(self._served, self._engine.direct.unsupported, extra),
+            "body": line.chat.body(self._served, self._engine.direct.unsupported, extra),
         }
-        return json.dumps(asked).encode() + b"\n"
+        return json.dumps(body).encode() + b"\n"
 
     def _ask_directly(self, lines: Sequence[_Line]) -> None:
         """Send requests directly, at the full price."""
         batches = [
-            Batch(key=str(n), requests=(line.asked.request,), sampling=line.asked.sampling)
+            Batch(key=str(n), requests=(line.chat.request,), sampling=line.chat.sampling)
             for n, line in enumerate(lines)
         ]
         for result in self._engine.direct.generate(batches):
@@ -493,7 +495,7 @@ class _Session:
             file.record = replace(file.record, batch=batch)
             self._keep(file)
             logger.info(
-                "batch %s at %s: %s requests", batch, self._engine.url, len(file.record.asked)
+                "batch %s at %s: %s requests", batch, self._engine.url, len(file.record.requests)
             )
         return str(file.record.batch)
 
@@ -506,8 +508,8 @@ class _Session:
         if state.status == "failed":
             self._drop(file)
             listed = None if state.errors is None else state.errors.data
-            said: object = listed[0].message if listed else None
-            why = shorten(said, self._engine.key) if isinstance(said, str) else ""
+            message: object = listed[0].message if listed else None
+            why = shorten(message, self._engine.key) if isinstance(message, str) else ""
             raise EngineError(
                 f"{self._engine.url}: the batch {file.record.batch} failed: "
                 f"{why or 'the endpoint does not say why'}; if it is too large for your account, "
@@ -546,15 +548,15 @@ class _Session:
         try:
             if status != HTTPStatus.OK:
                 raise StatusError(status, {}, json.dumps(body).encode())
-            drawn = line.asked.completion(body, self._engine.direct.unsupported, key)
+            drawn = line.chat.completion(body, self._engine.direct.unsupported, key)
         except ATTEMPT_ERRORS as error:
             fault = fault_of(self._engine.url, error, key)
         else:
-            told = drawn.provenance
-            batched = None if told is None else replace(told, batched=True)
+            provenance = drawn.provenance
+            batched = None if provenance is None else replace(provenance, batched=True)
             return replace(drawn, provenance=batched)
         if isinstance(fault, DeniedError):
-            return RefusedError(fault.reason, told="")
+            return RefusedError(fault.reason, text="")
         if isinstance(fault, EngineError):
             raise fault
         return fault
@@ -566,7 +568,7 @@ def _records(folder: Path, url: str) -> Iterator[BatchRecord]:
         fields: dict[str, Any] = json.loads(path.read_bytes())
         if fields["url"] == url:
             record = BatchRecord(**fields)
-            yield replace(record, asked=tuple(record.asked))
+            yield replace(record, requests=tuple(record.requests))
 
 
 def _client(url: str, key: str | None) -> openai.OpenAI:
@@ -602,9 +604,9 @@ def _reply(line: bytes) -> tuple[str, tuple[int, Any]] | None:
     if not is_reasonable(line):
         return None
     try:
-        told: Any = json.loads(line)
-        name: Any = told["custom_id"]
-        response: Any = told.get("response") or {}
+        document: Any = json.loads(line)
+        name: Any = document["custom_id"]
+        response: Any = document.get("response") or {}
         status: Any = response.get("status_code")
         body: Any = response.get("body")
     except (ValueError, TypeError, LookupError, AttributeError, RecursionError):

@@ -109,10 +109,10 @@ class ChatRequest:
 
         No text in it can end its turn: the marks of all families of chat templates are broken.
         """
-        asked, sampling = self.request, self.sampling
-        turns = fold_system_turn(asked.messages) if SYSTEM in unsupported else asked.messages
+        request, sampling = self.request, self.sampling
+        turns = fold_system_turn(request.messages) if SYSTEM in unsupported else request.messages
         drawn = dict(
-            zip(SAMPLED_BY, (sampling.temperature, sampling.top_p, asked.seed), strict=True)
+            zip(SAMPLED_BY, (sampling.temperature, sampling.top_p, request.seed), strict=True)
         )
         body: dict[str, Any] = {
             "model": served.name,
@@ -127,10 +127,10 @@ class ChatRequest:
             body["stop"] = list(sampling.stop)
         if sampling.logit_bias:
             body["logit_bias"] = {str(token): added for token, added in sampling.logit_bias}
-        if asked.schema is not None and SCHEMA not in unsupported:
+        if request.schema is not None and SCHEMA not in unsupported:
             # Hosted models accept a strict schema only without optional fields.
-            strict = "maxProperties" not in asked.schema
-            follows = {"name": "verdict", "strict": strict, "schema": asked.schema}
+            strict = "maxProperties" not in request.schema
+            follows = {"name": "verdict", "strict": strict, "schema": request.schema}
             body["response_format"] = {"type": "json_schema", "json_schema": follows}
         return body | dict(extra)
 
@@ -145,11 +145,11 @@ class ChatRequest:
         """
         whole = self.request.messages
         is_folded = SYSTEM in unsupported and fold_system_turn(whole) != whole
-        told = ((FOLDED,) if is_folded else ()) + remarks(unsupported)
+        notes = ((FOLDED,) if is_folded else ()) + remarks(unsupported)
         with reading(reply):
-            return self._read(reply, told, key)
+            return self._read(reply, notes, key)
 
-    def _read(self, reply: Any, told: tuple[str, ...], key: str | None) -> Completion:
+    def _read(self, reply: Any, notes: tuple[str, ...], key: str | None) -> Completion:
         choice = reply["choices"][0]
         word = choice.get("finish_reason")
         how = _ending(word)
@@ -206,7 +206,7 @@ class ChatRequest:
             provenance=Provenance(
                 model=_word(reply.get("model"), key),
                 system_fingerprint=_word(reply.get("system_fingerprint"), key),
-                remarks=(*odd, *told),
+                remarks=(*odd, *notes),
             ),
         )
 
@@ -219,8 +219,8 @@ def vllm_fields(
     Raises:
         EngineError: if one of them is set and the server is another.
     """
-    asked = {name: getattr(sampling, name) for name in NEUTRAL}
-    fields = {f"sampling.{name}": value for name, value in asked.items() if value is not None}
+    values = {name: getattr(sampling, name) for name in NEUTRAL}
+    fields = {f"sampling.{name}": value for name, value in values.items() if value is not None}
     if config.chat_template_kwargs:
         fields["engine.chat_template_kwargs"] = dict(config.chat_template_kwargs)
     if fields and not served.by_vllm:
@@ -247,14 +247,14 @@ def _tokens(reported: object, *, most: int, own: Callable[[], int]) -> tuple[int
     missing or unreadable is replaced by lpfloop's `own` count, and none counts for more than
     `most`.
     """
-    said = reported
-    if isinstance(said, str) and said.isdecimal() and len(said) <= LONGEST_NUMBER:
-        said = int(said)
-    if isinstance(said, float) and said.is_integer():
-        said = int(said)
-    if not isinstance(said, int) or said < 0 or (said == 0 and own()):
+    counts = reported
+    if isinstance(counts, str) and counts.isdecimal() and len(counts) <= LONGEST_NUMBER:
+        counts = int(counts)
+    if isinstance(counts, float) and counts.is_integer():
+        counts = int(counts)
+    if not isinstance(counts, int) or counts < 0 or (counts == 0 and own()):
         return min(own(), most), MISSING if reported in (None, 0) else UNREADABLE
-    return (said, None) if said <= most else (most, CAPPED)
+    return (counts, None) if counts <= most else (most, CAPPED)
 
 
 def _fields(value: object) -> Fields:
@@ -287,8 +287,8 @@ def _has_reasoned(usage: Fields) -> bool:
     return isinstance(tokens, int) and tokens > 0
 
 
-def _word(said: object, key: str | None) -> str:
-    return shorten(said, key) if isinstance(said, str) else ""
+def _word(value: object, key: str | None) -> str:
+    return shorten(value, key) if isinstance(value, str) else ""
 
 
 def _whole_characters(text: str) -> str:

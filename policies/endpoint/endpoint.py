@@ -153,16 +153,16 @@ async def ask(connections: Connections, model_name: str | None) -> ServedModel:
         models: dict[str, dict[str, Any]] = {model["id"]: model for model in _entries(listed)}
     names = list(models)
     url = connections.url
-    told = shorten(", ".join(names[:8]) or "none", connections.key)
-    wanted = model_name or (names[0] if len(names) == 1 else None)
-    if wanted is None:
-        raise EngineError(f"{url}: which model? it serves {told}; set engine.model_name")
-    if names and wanted not in names:
-        raise EngineError(f"{url}: does not serve {wanted!r}, but {told}")
-    own = models.get(wanted, {})
+    served = shorten(", ".join(names[:8]) or "none", connections.key)
+    chosen = model_name or (names[0] if len(names) == 1 else None)
+    if chosen is None:
+        raise EngineError(f"{url}: which model? it serves {served}; set engine.model_name")
+    if names and chosen not in names:
+        raise EngineError(f"{url}: does not serve {chosen!r}, but {served}")
+    own = models.get(chosen, {})
     longest = own.get("max_model_len")
     return ServedModel(
-        wanted,
+        chosen,
         by_vllm=own.get("owned_by") == "vllm",
         max_model_len=longest if isinstance(longest, int) else None,
     )

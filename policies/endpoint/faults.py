@@ -80,20 +80,20 @@ class TemporaryError(Exception):
 class Complaint:
     """A server's description of an error in a request, in lower case, and the field, if named."""
 
-    said: str
+    message: str
     field: str | None = None
 
 
 class RefusedError(Exception):
     """This request will never be answered; others may be.
 
-    `told` is the server's whole message, in lower case, and may repeat the request; `complaints`
+    `text` is the server's whole message, in lower case, and may repeat the request; `complaints`
     are the errors in it.
     """
 
-    def __init__(self, sentence: str, *, told: str, complaints: Sequence[Complaint] = ()) -> None:
+    def __init__(self, sentence: str, *, text: str, complaints: Sequence[Complaint] = ()) -> None:
         super().__init__(sentence)
-        self.told = told
+        self.text = text
         self.complaints = tuple(complaints)
 
 
@@ -124,17 +124,17 @@ def fault_of(
             return TemporaryError(GARBLED, kind="unreadable")
         # aiohttp's message about a failed connection also mentions its own settings.
         refused = isinstance(error, aiohttp.ClientConnectorError)
-        said = (error.__cause__ or error) if refused else error
-        why = f"{type(said).__name__}: {said}" if str(said) else type(said).__name__
+        cause = (error.__cause__ or error) if refused else error
+        why = f"{type(cause).__name__}: {cause}" if str(cause) else type(cause).__name__
         return TemporaryError(
             f"the endpoint cannot be reached ({shorten(why, key)})",
             kind="unreachable" if refused else "lost",
         )
     if isinstance(error, AnswerTooLargeError):
-        return RefusedError("the answer is larger than any can be", told="")
+        return RefusedError("the answer is larger than any can be", text="")
     received = error.received if isinstance(error, UnreadableReplyError) else ""
-    said = shorten(server_message(received) or _text(received), key)
-    sentence = f"{GARBLED}: {said!r}" if said else GARBLED
+    cause = shorten(server_message(received) or _text(received), key)
+    sentence = f"{GARBLED}: {cause!r}" if cause else GARBLED
     return TemporaryError(sentence, kind="unreadable")
 
 
@@ -168,10 +168,10 @@ def _status(
     if "insufficient_quota" in (body.get("code"), body.get("type")):
         return EngineError(f"{url}: the quota of this API key is spent (HTTP {status})")
     if status in OWN_STATUSES:
-        told = f"{text} {message}".lower()
-        return RefusedError(sentence, told=told, complaints=_complaints(body, text))
+        lowered = f"{text} {message}".lower()
+        return RefusedError(sentence, text=lowered, complaints=_complaints(body, text))
     if status in BUSY_STATUSES or status >= HTTPStatus.INTERNAL_SERVER_ERROR:
-        pause_s = asked_pause(error.headers, time.time())
+        pause_s = requested_pause(error.headers, time.time())
         return TemporaryError(sentence, kind=_temporary_kind(status), pause_s=pause_s)
     final = f"{url}: {_final(status, sentence)}"
     if status < HTTPStatus.BAD_REQUEST or status in KEY_STATUSES:
@@ -209,12 +209,12 @@ def _complaints(fields: Mapping[str, object], text: str) -> list[Complaint]:
 
 
 def _complaint(fields: Mapping[str, object]) -> Complaint:
-    said = [fields.get(name) for name in ("code", "type", "message", "msg")]
-    told = " ".join(text for text in said if isinstance(text, str)).lower()
+    texts = [fields.get(name) for name in ("code", "type", "message", "msg")]
+    lowered = " ".join(text for text in texts if isinstance(text, str)).lower()
     path = fields.get("loc")
     field = cast("list[object]", path)[-1] if isinstance(path, list) and path else None
     field = field or fields.get("param")
-    return Complaint(told, field if isinstance(field, str) and field else None)
+    return Complaint(lowered, field if isinstance(field, str) and field else None)
 
 
 def _final(status: int, sentence: str) -> str:
@@ -229,7 +229,7 @@ def _final(status: int, sentence: str) -> str:
     return f"the endpoint refuses ({sentence})"
 
 
-def asked_pause(headers: Mapping[str, str], now: float) -> float | None:
+def requested_pause(headers: Mapping[str, str], now: float) -> float | None:
     """Return a Retry-After's seconds, at most an hour; None if it is less than one second.
 
     A date is compared with the server's own clock if the reply has it, else with `now` (seconds

@@ -301,12 +301,12 @@ class OpenAIEngine:
         except RefusedError as refusal:
             return failed_completion(request.request_id, str(refusal))
 
-    async def _attempt(self, asked: ChatRequest, server: Server) -> Completion:
+    async def _attempt(self, chat: ChatRequest, server: Server) -> Completion:
         """Send a request to one endpoint; after a refusal, test whether it refuses all of them."""
         try:
-            drawn = await self._ask(asked, server)
+            drawn = await self._ask(chat, server)
         except DeniedError as error:
-            denied, refusal = error, RefusedError(error.reason, told="")
+            denied, refusal = error, RefusedError(error.reason, text="")
         except RefusedError as error:
             denied, refusal = None, error
         else:
@@ -315,7 +315,7 @@ class OpenAIEngine:
         self._refused += 1
         in_a_row = self._refused
         if denied is not None or in_a_row % REFUSED == 0:
-            await self._require_other_answers(asked, server, denied or refusal)
+            await self._require_other_answers(chat, server, denied or refusal)
         if denied is not None and in_a_row >= DENIED:
             raise EngineError(
                 f"{server.url}: {in_a_row} requests in a row were refused, the last one with "
@@ -325,11 +325,11 @@ class OpenAIEngine:
         raise refusal
 
     async def _require_other_answers(
-        self, asked: ChatRequest, server: Server, refusal: DeniedError | RefusedError
+        self, chat: ChatRequest, server: Server, refusal: DeniedError | RefusedError
     ) -> None:
         """Send the short question after a refusal."""
         try:
-            await self._short_answer(asked, server)
+            await self._short_answer(chat, server)
         except RefusedError:
             if isinstance(refusal, RefusedError):
                 raise EngineError(
@@ -340,46 +340,46 @@ class OpenAIEngine:
             raise (refusal if isinstance(refusal, DeniedError) else error) from None
         self._requests.has_answered = True
 
-    async def _ask_shortly(self, asked: ChatRequest, server: Server) -> None:
+    async def _ask_shortly(self, chat: ChatRequest, server: Server) -> None:
         """Send the short question; even a refusal of its content shows that the endpoint works."""
         with suppress(RefusedError):
-            await self._short_answer(asked, server)
+            await self._short_answer(chat, server)
 
-    async def _short_answer(self, asked: ChatRequest, server: Server) -> None:
-        check = replace(asked.request, request_id="check", messages=CHECK, schema=None)
-        await self._ask(replace(asked, request=check), server)
+    async def _short_answer(self, chat: ChatRequest, server: Server) -> None:
+        check = replace(chat.request, request_id="check", messages=CHECK, schema=None)
+        await self._ask(replace(chat, request=check), server)
 
-    async def _ask(self, asked: ChatRequest, server: Server) -> Completion:
+    async def _ask(self, chat: ChatRequest, server: Server) -> Completion:
         """Send a request to one endpoint, without the parameters that it does not support."""
         while True:
             unsupported = self.unsupported
             try:
-                return await self._post(asked, unsupported, server)
+                return await self._post(chat, unsupported, server)
             except RefusedError as refusal:
-                if overflows(refusal.told):
-                    if not asked.bounded:
-                        return overlong(asked.request, 0)
+                if overflows(refusal.text):
+                    if not chat.bounded:
+                        return overlong(chat.request, 0)
                     # Then only the context limits the answer.
-                    asked.bounded = False
+                    chat.bounded = False
                     continue
-                messages, by_schema = asked.request.messages, asked.request.schema is not None
+                messages, by_schema = chat.request.messages, chat.request.schema is not None
                 name = newly_unsupported(refusal, unsupported, messages, by_schema=by_schema)
                 if name is None:
                     raise
                 self.unsupported |= {name}
 
     async def _post(
-        self, asked: ChatRequest, unsupported: frozenset[str], server: Server
+        self, chat: ChatRequest, unsupported: frozenset[str], server: Server
     ) -> Completion:
         """Send a request to one endpoint once, within the deadline of an attempt."""
         connections, url = self.connections[server.url], server.url
         try:
             async with asyncio.timeout(self._config.timeout_s):
                 served, config = await self._model_at(server), self._config
-                extra = {**vllm_fields(served, url, asked.sampling, config), **config.besides}
-                body = asked.body(served, unsupported, extra)
+                extra = {**vllm_fields(served, url, chat.sampling, config), **config.besides}
+                body = chat.body(served, unsupported, extra)
                 reply = await connections.post("chat/completions", body)
-                return asked.completion(reply, unsupported, self.key)
+                return chat.completion(reply, unsupported, self.key)
         except ATTEMPT_ERRORS as error:
             fault = fault_of(url, error, self.key)
         raise fault  # outside: a traceback from within would hold the server's text

@@ -192,7 +192,7 @@ class RequestQueue:
             server.resize(config.concurrency)
         self._dispatch()
 
-    async def ask(self, asked: ChatRequest) -> Completion:
+    async def ask(self, chat: ChatRequest) -> Completion:
         """Return the completion of a request, retried until an endpoint answers it.
 
         Raises:
@@ -203,7 +203,7 @@ class RequestQueue:
         history = History()
         while True:
             try:
-                return await self._attempt(asked, history)
+                return await self._attempt(chat, history)
             except TemporaryError as fault:
                 pause_s = _pause_s(fault, history.failures)
             self.resting += 1
@@ -226,18 +226,18 @@ class RequestQueue:
             if not future.done():
                 future.set_exception(EngineError(self._stopped))
 
-    async def _attempt(self, asked: ChatRequest, history: History) -> Completion:
+    async def _attempt(self, chat: ChatRequest, history: History) -> Completion:
         """Send a request to one endpoint once."""
         server = await self._slot(history)
         used = 0
         booked: Booking | None = None
         try:
-            booked = await self._pace(server, asked)
+            booked = await self._pace(server, chat)
             if server.opens_at > self._now:  # it was closed meanwhile
                 raise TemporaryError(server.last_fault, kind="unreachable", pause_s=0.0)
             self.under_way += 1
             try:
-                drawn = await self._ask(asked, history, server)
+                drawn = await self._ask(chat, history, server)
             finally:
                 self.under_way -= 1
             used = drawn.prompt_tokens + drawn.completion_tokens
@@ -247,17 +247,17 @@ class RequestQueue:
             self._release(server)
         return drawn
 
-    async def _ask(self, asked: ChatRequest, history: History, server: Server) -> Completion:
+    async def _ask(self, chat: ChatRequest, history: History, server: Server) -> Completion:
         """Send a request, after a short question if the request may be at fault."""
         began = self._now
         is_strange = not self.has_answered and server.unreadable >= TRIP_AFTER
         checks = is_strange or (history.suspicion >= GIVEN_UP_AT - 1 and not server.answers_others)
         try:
             if checks:
-                await self._check(asked, server)
+                await self._check(chat, server)
                 self._note_answer(server)
                 checks = False
-            drawn = await self._send(asked, server)
+            drawn = await self._send(chat, server)
         except TemporaryError as fault:
             if checks and is_strange and fault.kind == "unreadable":
                 error = EngineError(
@@ -291,8 +291,8 @@ class RequestQueue:
         history.avoids = server
         history.suspicion += SUSPICION[fault.kind][0 if others_answered else 1]
         if history.suspicion >= GIVEN_UP_AT and others_answered:
-            told = f"{fault}; failed {history.failures} times while others were answered"
-            raise RefusedError(told, told="")
+            message = f"{fault}; failed {history.failures} times while others were answered"
+            raise RefusedError(message, text="")
         self._failing_since = began if self._failing_since is None else self._failing_since
         opens_at = min(server.opens_at for server in self.servers)
         retry_timeout_s = self._config.retry_timeout_s
@@ -346,13 +346,13 @@ class RequestQueue:
             loop = asyncio.get_running_loop()
             self._alarm = loop.call_at(min(closed) + 1e-3, self._dispatch)
 
-    async def _pace(self, server: Server, asked: ChatRequest) -> "Booking | None":
+    async def _pace(self, server: Server, chat: ChatRequest) -> "Booking | None":
         """Wait until the configured limits of requests and tokens per minute admit the request."""
         limits = self._limits()
         if limits == (None, None):
             return None
         # Counting takes time, and matters only under a limit.
-        tokens = 0 if limits[1] is None else asked.tokens
+        tokens = 0 if limits[1] is None else chat.tokens
         async with server.turn:
             while True:
                 booked = server.rate.book(*self._limits(), tokens, self._now)
@@ -404,9 +404,9 @@ class RateLimit:
         self._tokens = 0
 
     def book(
-        self, requests: int | None, tokens: int | None, wanted: int, now: float
+        self, requests: int | None, tokens: int | None, needed: int, now: float
     ) -> Booking | float:
-        """Admit a request of at most `wanted` tokens now; else return the seconds to wait.
+        """Admit a request of at most `needed` tokens now; else return the seconds to wait.
 
         `requests` and `tokens` are the limits a minute. A request of more than `tokens` goes alone.
         """
@@ -417,12 +417,12 @@ class RateLimit:
                 wait = self._sent[-1].at + MINUTE / requests - now
                 if wait > 0:
                     return wait
-            if tokens is not None and self._sent and self._tokens + wanted > tokens:
+            if tokens is not None and self._sent and self._tokens + needed > tokens:
                 # An answer within the next second may cost less than was booked for it.
                 return min(1.0, self._sent[0].at + MINUTE - now)
-            booking = Booking(now, wanted)
+            booking = Booking(now, needed)
             self._sent.append(booking)
-            self._tokens += wanted
+            self._tokens += needed
             return booking
 
     def settle(self, booking: Booking, used: int) -> None:

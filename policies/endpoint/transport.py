@@ -193,9 +193,9 @@ def reported_status(value: object) -> int | None:
 def allow_connections(count: int) -> None:
     """Raise this process's limit of open connections to `count`, if the system allows it."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    wanted = count + OTHER_FILES
-    if soft not in (resource.RLIM_INFINITY, hard) and soft < wanted:
-        most = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
+    needed = count + OTHER_FILES
+    if soft not in (resource.RLIM_INFINITY, hard) and soft < needed:
+        most = needed if hard == resource.RLIM_INFINITY else min(needed, hard)
         resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
 
 

@@ -56,14 +56,14 @@ def newly_unsupported(
     `messages` are the refused conversation; a leading system turn counts as the parameter
     "system". `by_schema`: the reply was to follow a JSON schema.
     """
-    told = refusal.told
-    if SYSTEM not in known and _refuses_system(told, messages):
+    text = refusal.text
+    if SYSTEM not in known and _refuses_system(text, messages):
         return SYSTEM
     if by_schema and SCHEMA not in known and _refuses_schema(refusal.complaints):
         return SCHEMA
-    if LOGPROBS not in known and "logprob" in told:
+    if LOGPROBS not in known and "logprob" in text:
         return LOGPROBS
-    if LIMIT not in known and LIMIT in told:
+    if LIMIT not in known and LIMIT in text:
         return LIMIT
     return _refused_field(refusal.complaints, [name for name in SAMPLED_BY if name not in known])
 
@@ -73,40 +73,40 @@ def remarks(unsupported: Collection[str]) -> tuple[str, ...]:
     return tuple(remark for name, remark in REMARKS.items() if name in unsupported)
 
 
-def overflows(told: str) -> bool:
+def overflows(text: str) -> bool:
     """Whether a refusal reports that the prompt and its completion do not fit the context."""
-    return any(sign in told for sign in OVERFLOW_SIGNS)
+    return any(sign in text for sign in OVERFLOW_SIGNS)
 
 
-def _refuses_system(told: str, messages: tuple[Message, ...]) -> bool:
+def _refuses_system(text: str, messages: tuple[Message, ...]) -> bool:
     """Whether a conversation was refused because of its system turn."""
     roles = [message.role for message in messages]
     usual = ["user", "assistant"] * len(roles)
     if roles[:1] != ["system"] or roles[1:] != usual[: len(roles) - 1]:
         return False
-    return any(sign in told for sign in SYSTEM_SIGNS)
+    return any(sign in text for sign in SYSTEM_SIGNS)
 
 
 def _refuses_schema(complaints: Sequence[Complaint]) -> bool:
-    named = (f"{complaint.field or ''} {complaint.said}" for complaint in complaints)
-    return any(sign in said for said in named for sign in SCHEMA_SIGNS)
+    named = (f"{complaint.field or ''} {complaint.message}" for complaint in complaints)
+    return any(sign in text for text in named for sign in SCHEMA_SIGNS)
 
 
 def _refused_field(complaints: Sequence[Complaint], sent: Sequence[str]) -> str | None:
     """Return the first of the sent fields that a complaint reports as unsupported."""
     for complaint in complaints:
-        said = complaint.said
-        unsupported = any(sign in said for sign in UNSUPPORTED_SIGNS)
-        if not unsupported or any(sign in said for sign in RANGE_SIGNS):
+        field = complaint.message
+        unsupported = any(sign in field for sign in UNSUPPORTED_SIGNS)
+        if not unsupported or any(sign in field for sign in RANGE_SIGNS):
             continue
         named = [name for name in sent if _is_named(name, complaint)]
         if named:
             # Of two parameters that exclude each other, temperature matters more.
-            return named[-1] if "both" in said else named[0]
+            return named[-1] if "both" in field else named[0]
     return None
 
 
 def _is_named(name: str, complaint: Complaint) -> bool:
     if complaint.field is not None:
         return name == complaint.field
-    return re.search(rf"(?<![a-z_]){name}(?![a-z_])", complaint.said) is not None
+    return re.search(rf"(?<![a-z_]){name}(?![a-z_])", complaint.message) is not None

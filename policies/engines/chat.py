@@ -20,7 +20,7 @@ from typing import Any
 from ...stores.chat_markers import WORD_JOINER
 from ...stores.records import Message
 from .chat_template import (
-    ASKED,
+    PROBE_QUESTION,
     TemplateFaultError,
     load_tokenizer,
     require_turns,
@@ -43,7 +43,7 @@ ENDING = (
     "{{ %s }}{%% endif %%}"
 )
 """Put after a template that writes no end token after the last answer."""
-AS_SAID = (
+AS_GIVEN = (
     "{%- set as_said = none %}"
     "{%- if messages and messages[-1]['role'] == 'assistant' and not add_generation_prompt %}"
     "{%- set as_said = messages[-1]['content'] %}{%- set messages = messages[:-1] %}"
@@ -266,7 +266,7 @@ def fit_template(tokenizer: Any, form: ChatForm, folder: Path) -> Thinking | Non
     begun = opens_thought(template, tags)
     end = template.after_answer()
     if form.as_said and any(tag in own for tag in tags) and end is not None:
-        tokenizer.chat_template = AS_SAID + _append_ending(
+        tokenizer.chat_template = AS_GIVEN + _append_ending(
             template.text, THEN_ENDED % _literal(end)
         )
     return Thinking(tags=tags, begun=begun)
@@ -306,7 +306,7 @@ def _end_turns(tokenizer: Any, folder: Path) -> None:
     if not ends or written is None or any(end in written for end in ends):
         return
     # If the token that begins the next turn is an end token, the model ends its turn with it.
-    following = (template.after_answer(ASKED) or "").removeprefix(written).lstrip()
+    following = (template.after_answer(PROBE_QUESTION) or "").removeprefix(written).lstrip()
     begun = [end for end in ends if following.startswith(end)]
     end = begun[0] if begun else (tokenizer.eos_token or ends[0])
     tokenizer.chat_template = _append_ending(template.text, ENDING % _literal(end))

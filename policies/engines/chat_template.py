@@ -52,8 +52,8 @@ GENERIC_CLASSES = ("TokenizersBackend", "PreTrainedTokenizerFast")
 """Classes of tokenizers that have only the special tokens of their files."""
 
 SYSTEM, USER, ANSWER = "system", "user", "assistant"
-ASKED = Message(role=USER, content="probe-of-user")
-SAID = Message(role=ANSWER, content="probe-of-answer")
+PROBE_QUESTION = Message(role=USER, content="probe-of-user")
+PROBE_ANSWER = Message(role=ANSWER, content="probe-of-answer")
 SHAPES = (
     (USER,),
     (SYSTEM, USER),
@@ -109,21 +109,21 @@ class ChatTemplate:
     def after_answer(self, *later: Message) -> str | None:
         """Return the template's text after an answer; None if it cannot render one."""
         try:
-            text = self.render((ASKED, SAID, *later), prompt=False)
+            text = self.render((PROBE_QUESTION, PROBE_ANSWER, *later), prompt=False)
         except TemplateFaultError:
             return None
-        _, found, after = text.rpartition(SAID.content)
+        _, found, after = text.rpartition(PROBE_ANSWER.content)
         return after if found else None
 
     def has_no_system(self) -> bool:
         """Whether the template takes a user turn, but refuses a system turn or loses its text."""
         system = Message(role=SYSTEM, content="probe-of-system")
         try:
-            self.render((ASKED,))
+            self.render((PROBE_QUESTION,))
         except TemplateFaultError:
             return False
         try:
-            return system.content not in self.render((system, ASKED))
+            return system.content not in self.render((system, PROBE_QUESTION))
         except TemplateFaultError:
             return True
 
@@ -246,9 +246,9 @@ def require_values(template: ChatTemplate, values: Mapping[str, Scalar]) -> None
     read = template.variables() if values else set[str]()
     for name in values:
         if name not in read:
-            told = f"it reads {', '.join(sorted(read))}" if read else "it reads none"
+            known = f"it reads {', '.join(sorted(read))}" if read else "it reads none"
             raise EngineError(
-                f"engine.chat_template_kwargs: {template.name} does not use {name}; {told}"
+                f"engine.chat_template_kwargs: {template.name} does not use {name}; {known}"
             )
 
 
@@ -275,8 +275,8 @@ def require_turns(template: ChatTemplate) -> None:
             continue
         lost = next((n for n, turn in enumerate(turns) if not _holds(text, turn)), None)
         if lost is not None:
-            told = f"the {roles[lost]}'s text (turn {lost + 1} of {', '.join(roles)})"
-            raise TemplateFaultError(f"{template.name} leaves out {told}{ADVICE}")
+            lost_turn = f"the {roles[lost]}'s text (turn {lost + 1} of {', '.join(roles)})"
+            raise TemplateFaultError(f"{template.name} leaves out {lost_turn}{ADVICE}")
 
 
 def folds_system(folder: Path, config: EngineConfig) -> bool:
@@ -314,12 +314,12 @@ def _reason(error: Exception) -> str:
     """Return a template's error on one line."""
     from jinja2 import TemplateError, TemplateSyntaxError
 
-    told = " ".join(str(error).split())[:LONGEST_REASON]
+    reason = " ".join(str(error).split())[:LONGEST_REASON]
     if isinstance(error, TemplateSyntaxError):
-        return f": line {error.lineno}: {told}"
+        return f": line {error.lineno}: {reason}"
     # jinja2's plain TemplateError is the template's own `raise_exception`.
     own = type(error) is TemplateError
-    return f' raised "{told}"' if own else f" raised {type(error).__name__}: {told}"
+    return f' raised "{reason}"' if own else f" raised {type(error).__name__}: {reason}"
 
 
 def _beginning(tokenizer: Any) -> str:
@@ -328,9 +328,9 @@ def _beginning(tokenizer: Any) -> str:
     A tokenizer of SentencePiece puts a space before a text, but not after a special token.
     """
     word, bos = "Below", tokenizer.bos_token
-    meant = tokenizer(word).input_ids
+    expected = tokenizer(word).input_ids
     for written, text in ((BOS, f"{bos}{word}"), (f"{BOS} ", f"{bos} {word}")) if bos else ():
-        if tokenizer(text, add_special_tokens=False).input_ids == meant:
+        if tokenizer(text, add_special_tokens=False).input_ids == expected:
             return written
     return ""
 

@@ -20,7 +20,7 @@ from ...configs.own_function import OwnFunction, own_function
 from ...configs.schema import ConfigError, RewardConfig
 from ...stores.keys import digest
 from .chat import ChatTokenizer
-from .chat_template import ASKED, SAID, load_tokenizer
+from .chat_template import PROBE_ANSWER, PROBE_QUESTION, load_tokenizer
 from .engine import EngineError, ScoreBatch, ScoreRequest, ScoreResult, take
 from .thinking import AS_RENDERED
 from .transformers_engine import TransformersModel, pad_rows
@@ -136,7 +136,7 @@ def require_visible_end(model: Path, chat: ChatTokenizer) -> None:
     Raises:
         EngineError: naming the setting.
     """
-    both = (ASKED, SAID)
+    both = (PROBE_QUESTION, PROBE_ANSWER)
     if chat.encode_judged(both, sees_end=True) == chat.encode_judged(
         both, sees_end=True, ended=False
     ):

@@ -14,7 +14,7 @@ from pathlib import Path
 from ...configs.engines import EngineConfig, Scalar
 from ...stores.records import FinishReason
 from .. import devices
-from .chat_template import ASKED, ChatTemplate, folder_template
+from .chat_template import PROBE_QUESTION, ChatTemplate, folder_template
 
 Tags = tuple[str, str]
 KNOWN: tuple[Tags, ...] = (
@@ -118,5 +118,5 @@ def begins_inside(folder: Path, config: EngineConfig) -> bool:
 
 def opens_thought(template: ChatTemplate, tags: Tags) -> bool:
     """Whether a template opens a thought at the beginning of the model's turn, without its end."""
-    after_question = template.render((ASKED,)).rpartition(ASKED.content)[2]
+    after_question = template.render((PROBE_QUESTION,)).rpartition(PROBE_QUESTION.content)[2]
     return after_question.rfind(tags[0]) > after_question.rfind(tags[1])

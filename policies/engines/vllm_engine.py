@@ -333,8 +333,8 @@ class _Drawing:
             request, sampling = opened.batch.requests[index], opened.batch.sampling
             drawn = output.outputs[0]
             if drawn.finish_reason not in ("stop", "length"):
-                told = f"vLLM gave up request {request.request_id}: {drawn.finish_reason}"
-                raise EngineError(told)
+                message = f"vLLM gave up request {request.request_id}: {drawn.finish_reason}"
+                raise EngineError(message)
             logprob = float(drawn.cumulative_logprob) if sampling.logprob else None
             opened.done[index] = self._chat.completion(
                 request, sampling, prompt, drawn.token_ids, logprob

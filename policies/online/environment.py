@@ -42,10 +42,10 @@ from ..trainers.step_files import (
     ask_parent,
     candidate_row,
     draws_of_step,
-    places_asked,
     planned_steps,
     read_prompts,
     reward_row,
+    sampled_places,
 )
 from ..trainers.work_folder import PULSE
 from ..workers.places import DeviceGroup
@@ -119,15 +119,15 @@ class ScoredRollout:
     @property
     def reference(self) -> ReferenceReward:
         """The reward of the reference answer; 0 without one."""
-        return self.drawn.asked.reference or NO_REFERENCE
+        return self.drawn.prompt.reference or NO_REFERENCE
 
 
 class Environment:
     """Prompts, sampler and rewards of a job; the sampler runs the policy's weights in `folder`.
 
-    `asked` are the prompts that can be sampled, `left_out` counts the others by the reason. The
+    `usable` are the prompts that can be sampled, `left_out` counts the others by the reason. The
     job's parent has planned `steps` for all prompts; only the first `learning_steps` have prompts,
-    because `asked` is visited at most as often as the settings allow. Only the first of several
+    because `usable` is visited at most as often as the settings allow. Only the first of several
     processes has a folder, a sampler and a reward model.
     """
 
@@ -151,9 +151,9 @@ class Environment:
                 "refused", "reference_reward needs prompts with the reward of a reference answer"
             )
         self.left_out: dict[str, float] = {}
-        self.asked = self._askable(every)
+        self.usable = self._askable(every)
         self.steps = planned_steps(len(every), settings)
-        self.learning_steps = planned_steps(len(self.asked), settings)
+        self.learning_steps = planned_steps(len(self.usable), settings)
         if self.left_out:
             logger.warning("%d of %d steps learn", self.learning_steps, self.steps)
         self._sampler: RolloutSampler | None = None
@@ -239,8 +239,8 @@ class Environment:
     def _sample(self, step: int, clock: Clock) -> list[ScoredRollout] | None:
         sampler = self._sampler
         assert sampler is not None  # noqa: S101 -- after `refresh`, in the first process
-        places = places_asked(len(self.asked), self.job.seed, step=step, settings=self.settings)
-        rollouts = draws_of_step(self.online, step, [self.asked[place] for place in places])
+        places = sampled_places(len(self.usable), self.job.seed, step=step, settings=self.settings)
+        rollouts = draws_of_step(self.online, step, [self.usable[place] for place in places])
         with clock.measure("generation"):
             completions = sampler.draw(rollouts, self.online.sampling)
         with clock.measure("scoring"):
@@ -269,7 +269,7 @@ class Environment:
             own = scores_of(self._scorer, rollouts, completions)
             for scores, score in zip(found, own, strict=True):
                 scores["reward"] = score
-        if sources := self.online.asked_sources:
+        if sources := self.online.reward_sources:
             pairs = zip(rollouts, completions, strict=True)
             answers = [candidate_row(self.online, *pair) for pair in pairs]
             alive = self.job.folder(PULSE).touch
@@ -293,7 +293,7 @@ class Environment:
                 part.close()
 
     def _spoken(self, rollout: RolloutDraw, completion: Completion) -> Spoken:
-        prompt = self.chat.prompt(rollout.asked.messages)
+        prompt = self.chat.prompt(rollout.prompt.messages)
         return Spoken(prompt=prompt, answer=completion.token_ids or ())
 
 
@@ -314,8 +314,8 @@ def scores_of(
     requests = tuple(
         ScoreRequest(
             request_id=r.candidate_id,
-            messages=(*r.asked.messages, Message(role="assistant", content=c.text)),
-            prompt=r.asked.prompt,
+            messages=(*r.prompt.messages, Message(role="assistant", content=c.text)),
+            prompt=r.prompt.prompt,
             ended=c.finish_reason == "stop",
         )
         for r, c in zip(rollouts, completions, strict=True)

@@ -287,7 +287,7 @@ def pair_row(iteration: int, rank: int, pair: Sequence[tuple[ScoredRollout, floa
     ids = (chosen.drawn.candidate_id, rejected.drawn.candidate_id)
     return Pair(
         pair_id=row_id("pair", [*ids, RULE, iteration]),
-        prompt_id=chosen.drawn.asked.prompt_id,
+        prompt_id=chosen.drawn.prompt.prompt_id,
         iteration=iteration,
         chosen_id=ids[0],
         rejected_id=ids[1],
@@ -297,7 +297,7 @@ def pair_row(iteration: int, rank: int, pair: Sequence[tuple[ScoredRollout, floa
         rejected_ratings=(),
         chosen_reward=chosen_reward,
         rejected_reward=rejected_reward,
-        prompt=chosen.drawn.asked.messages,
+        prompt=chosen.drawn.prompt.messages,
         chosen=(Message(role="assistant", content=chosen.completion.text),),
         rejected=(Message(role="assistant", content=rejected.completion.text),),
         chosen_cut=None if chosen.ended else True,

@@ -410,7 +410,7 @@ def rollout_rows(iteration: int, learned: Lessons) -> list[Rollout]:
     return [
         Rollout(
             candidate_id=rollout.drawn.candidate_id,
-            prompt_id=rollout.drawn.asked.prompt_id,
+            prompt_id=rollout.drawn.prompt.prompt_id,
             iteration=iteration,
             step=measured.number,
             reward=learned.rewards[i],

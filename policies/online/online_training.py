@@ -125,7 +125,7 @@ def train_online(job: TrainJob, identity: str) -> Trained:
     return Trained(
         steps=steps,
         max_steps=steps,
-        rows=len(environment.asked),
+        rows=len(environment.usable),
         metrics=final_means(training.history),
         seconds={"load": loaded - started, "train": done - loaded},
     )

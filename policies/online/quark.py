@@ -57,10 +57,10 @@ class QuarkTrainer(OnlineTrainer[Lessons]):
             with torch.no_grad(), self.networks.reference() as reference:
                 other = answer_logits(reference, work)
             logits = answer_logits(policy, work)
-        said = work.mask[:, work.queries :]
+        answered = work.mask[:, work.queries :]
         found = quark_terms(logits / temperature, other / temperature, work.answers)
         # After an answer's end there is no token to learn.
-        found = found._replace(nll=found.nll * said)
+        found = found._replace(nll=found.nll * answered)
         loss = found.loss(kl_coef=s.kl_coef, entropy_coef=s.entropy_coef)
         share = 1 / self.positions(batch, learned.answers)
-        return tuple((part * said).sum() * share for part in (loss, *found))
+        return tuple((part * answered).sum() * share for part in (loss, *found))

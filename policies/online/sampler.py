@@ -94,7 +94,7 @@ class RolloutSampler:
     def draw(self, rollouts: Sequence[RolloutDraw], config: SamplingConfig) -> list[Completion]:
         """Sample every rollout; return the completions in their order."""
         requests = tuple(
-            Request(request_id=r.candidate_id, messages=r.asked.messages, seed=r.seed)
+            Request(request_id=r.candidate_id, messages=r.prompt.messages, seed=r.seed)
             for r in rollouts
         )
         sampling = Sampling(

@@ -138,7 +138,7 @@ class OnlineJob:
         return tuple(source for source, weight in self.weights.items() if weight)
 
     @property
-    def asked_sources(self) -> tuple[RewardSource, ...]:
+    def reward_sources(self) -> tuple[RewardSource, ...]:
         """The sources whose scores the trainer requests from its parent."""
         return tuple(source for source in self.sources if source != "reward")
 

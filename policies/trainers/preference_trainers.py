@@ -160,15 +160,15 @@ def mismatched_order(prompts: Sequence[str], together: int, seed: int) -> list[i
     A pass has rows of different prompts, if the next `AHEAD` passes have enough of them. A last row
     that would be alone in its pass is left out: it would lack another prompt's answer.
     """
-    asked = list(prompts)
-    waiting = deque(random.Random(seed).sample(range(len(asked)), len(asked)))
+    names = list(prompts)
+    waiting = deque(random.Random(seed).sample(range(len(names)), len(names)))
     order: list[int] = []
     while waiting:
         near = [waiting.popleft() for _ in range(min(len(waiting), AHEAD * together))]
         of_each: dict[str, int] = {}
         for row in near:
-            of_each.setdefault(asked[row], row)
-        others = [row for row in near if of_each[asked[row]] != row]
+            of_each.setdefault(names[row], row)
+        others = [row for row in near if of_each[names[row]] != row]
         chosen = [*of_each.values(), *others][:together]
         taken = {*chosen}
         order += chosen

@@ -279,12 +279,12 @@ def _score_pairs(
     )
     scorer = RewardScorer(job.folder("model"), config)
     pulse = Pulse(job.folder(PULSE))
-    asked = {pair["pair_id"]: pair for pair in pairs}
+    by_id = {pair["pair_id"]: pair for pair in pairs}
     for result in scorer.score(map(_batch, pairs)):
         pulse()
         chosen, rejected = result.answers
         if chosen is not None and rejected is not None:
-            yield asked[result.key], (chosen, rejected)
+            yield by_id[result.key], (chosen, rejected)
     scorer.close()
 
 

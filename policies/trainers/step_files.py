@@ -97,7 +97,7 @@ class RolloutDraw:
 
     candidate_id: str
     seed: int
-    asked: PromptToSample
+    prompt: PromptToSample
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -135,7 +135,7 @@ def group_size(settings: OnlineSettings) -> int:
     return settings.group if isinstance(settings, GroupTraining) else 1
 
 
-def places_asked(prompts: int, seed: int, *, step: int, settings: OnlineSettings) -> list[int]:
+def sampled_places(prompts: int, seed: int, *, step: int, settings: OnlineSettings) -> list[int]:
     """Return the index of the prompt of each of a step's rollouts, group by group."""
     found = prompts_of_step(prompts, seed, step=step, rollouts=prompts_a_step(settings))
     return [place for place in found for _ in range(group_size(settings))]
@@ -159,16 +159,18 @@ def epoch_order(prompts: int, seed: int, epoch: int) -> tuple[int, ...]:
     return tuple(order)
 
 
-def draws_of_step(job: OnlineJob, step: int, asked: Sequence[PromptToSample]) -> list[RolloutDraw]:
+def draws_of_step(
+    job: OnlineJob, step: int, prompts: Sequence[PromptToSample]
+) -> list[RolloutDraw]:
     """Return a step's rollouts to be drawn, one for each prompt, repeated prompts numbered."""
     seen = Counter[str]()
     rows: list[RolloutDraw] = []
-    for prompt in asked:
+    for prompt in prompts:
         name = [[job.identity, step], prompt.prompt_id, None, None, seen[prompt.prompt_id]]
         seen[prompt.prompt_id] += 1
         candidate_id = row_id("cand", name)
         seed = derive_seed(job.root_seed, "draw", candidate_id)
-        rows.append(RolloutDraw(candidate_id=candidate_id, seed=seed, asked=prompt))
+        rows.append(RolloutDraw(candidate_id=candidate_id, seed=seed, prompt=prompt))
     return rows
 
 
@@ -179,7 +181,7 @@ def read_prompts(parts: Sequence[Path], *, whole: bool = False) -> list[PromptTo
     `Prompt`.
     """
 
-    def asked(row: Mapping[str, Any], prompt: Prompt | None) -> PromptToSample:
+    def prompt_of(row: Mapping[str, Any], prompt: Prompt | None) -> PromptToSample:
         score, reference = row.get(REFERENCE_REWARD), None
         if score is not None:
             reference = ReferenceReward(score=score, ended=row[REFERENCE_ENDED])
@@ -192,7 +194,7 @@ def read_prompts(parts: Sequence[Path], *, whole: bool = False) -> list[PromptTo
         rows = table.to_pylist()
         columns = [f.name for f in fields(Prompt)]
         prompts = from_table(Prompt, table.select(columns)) if whole else [None] * len(rows)
-        found += map(asked, rows, prompts)
+        found += map(prompt_of, rows, prompts)
     return found
 
 
@@ -277,9 +279,9 @@ def write_judged(work: Path, step: int, judged: Judged) -> None:
     Raises:
         ValueError: if an answer is missing or unknown, or a score is not finite.
     """
-    wanted = {answer.candidate_id for answer in read_answers(work, step)}
-    if judged.keys() != wanted:
-        raise ValueError(f"step {step}: the scores do not match its {len(wanted)} answers")
+    ids = {answer.candidate_id for answer in read_answers(work, step)}
+    if judged.keys() != ids:
+        raise ValueError(f"step {step}: the scores do not match its {len(ids)} answers")
     sources: list[RewardSource] = sorted({s for scores in judged.values() for s in scores})
     scores = {name: {source: own.get(source) for source in sources} for name, own in judged.items()}
     for own in scores.values():
@@ -343,7 +345,7 @@ def candidate_row(job: OnlineJob, rollout: RolloutDraw, completion: Completion) 
     """Return the row of a rollout's text."""
     return Candidate(
         candidate_id=rollout.candidate_id,
-        prompt_id=rollout.asked.prompt_id,
+        prompt_id=rollout.prompt.prompt_id,
         iteration=job.iteration,
         kind="rollout",
         parent_id=None,
@@ -378,7 +380,7 @@ def reward_row(
         status = f"no_{lacking}"
     return Reward(
         candidate_id=rollout.candidate_id,
-        prompt_id=rollout.asked.prompt_id,
+        prompt_id=rollout.prompt.prompt_id,
         iteration=job.iteration,
         reward_model=job.reward_id,
         score=score,
@@ -391,11 +393,11 @@ def last_rollouts(work: Path, parts: Sequence[Path]) -> Iterator[tuple[Message, 
     last = max((int(p.name) for p in (work / STEP_FOLDERS).glob("[0-9]*")), default=None)
     if last is None:
         return
-    asked = {a.prompt_id: a.messages for a in read_prompts(parts)}
+    messages = {a.prompt_id: a.messages for a in read_prompts(parts)}
     for row in read_step(work, last)[Candidate].to_pylist():
-        if row["finish_reason"] == "stop" and row["text"].strip() and row["prompt_id"] in asked:
+        if row["finish_reason"] == "stop" and row["text"].strip() and row["prompt_id"] in messages:
             answer = Message(role="assistant", content=row["text"])
-            yield (*asked.pop(row["prompt_id"]), answer)
+            yield (*messages.pop(row["prompt_id"]), answer)
 
 
 def statistics(

@@ -141,9 +141,9 @@ def _attempt(job: TrainJob, watch: Watch) -> dict[str, Any]:
 
 
 def _refuse_unrewarded(job: TrainJob, watch: Watch) -> None:
-    asked = job.online.asked_sources if job.online else ()
-    if asked and watch.on_answers is None:
-        names = " and ".join(asked)
+    sources = job.online.reward_sources if job.online else ()
+    if sources and watch.on_answers is None:
+        names = " and ".join(sources)
         message = f"{job.method} is to be rewarded by the {names}, and `on_answers` asks nobody"
         raise TrainingError("refused", message)
 

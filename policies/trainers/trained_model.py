@@ -287,8 +287,8 @@ def logprobs_of(model: Any, parts: Parts) -> list[float]:
         for prompt, answer in parts:
             ids = torch.tensor([prompt + answer], device=model.device)
             logits = model(ids, use_cache=False).logits[0, len(prompt) - 1 : -1].float()
-            asked = ids[0, len(prompt) :, None].to(logits.device)
-            sums.append(float(logits.log_softmax(-1).gather(1, asked).sum()))
+            tokens = ids[0, len(prompt) :, None].to(logits.device)
+            sums.append(float(logits.log_softmax(-1).gather(1, tokens).sum()))
     del model
     release_memory()
     return sums

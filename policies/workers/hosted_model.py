@@ -348,13 +348,13 @@ class HostedModel(Generic[Config]):
                     replica.deaths = replica.losses = 0
                     self._settle(call, replica, reply.result)
             if replica.search is not None and not replica.search.is_waiting:
-                asked = replica.search.ask(last_chance=replica.deaths >= self._restarts)
-                if asked is None:
+                item = replica.search.ask(last_chance=replica.deaths >= self._restarts)
+                if item is None:
                     raise self._surrender(
                         replica, process.kill_hung("nothing else could be answered")
                     )
                 replica.since = time.monotonic()
-                self._send(call, process, asked)
+                self._send(call, process, item)
             if replica.flight and self._is_late(replica):
                 raise process.kill_hung(f"no result for {self._hang_timeout_s:.0f} s")
         except WorkerDeathError as death:
@@ -639,7 +639,7 @@ class HostedModel(Generic[Config]):
                 return
             if len(self.replicas) == 1:
                 raise error
-            told = self._name_replica(replica, error)
+            label = self._name_replica(replica, error)
             replica.losses += 1
             # A model that failed to load fails again, but other devices may hold it.
             kept = replica.losses <= RETRIES and isinstance(error, GivenUpError)
@@ -647,9 +647,9 @@ class HostedModel(Generic[Config]):
                 self._dismiss(replica)
             left = len(self.replicas)
         if kept:
-            logger.warning("%s; tried again (%d of %d)", told, replica.losses, RETRIES)
+            logger.warning("%s; tried again (%d of %d)", label, replica.losses, RETRIES)
         else:
-            logger.warning("%s; left out: %d are left", told, left)
+            logger.warning("%s; left out: %d are left", label, left)
 
     def _name_replica(self, replica: Replica, error: EngineError) -> str:
         number = len(self.replicas)
@@ -669,14 +669,14 @@ class HostedModel(Generic[Config]):
         with self._changing:
             if self._closed or self._asleep:
                 return
-            wanted = Counter(self._placements(self._config))
+            missing = Counter(self._placements(self._config))
             # Replicas that still wait for a node leave first.
             for replica in sorted(self.replicas, key=lambda replica: replica.is_queued):
-                if not wanted[replica.placement]:
+                if not missing[replica.placement]:
                     self._dismiss(replica)
                 else:
-                    wanted[replica.placement] -= 1
-            for placement in wanted.elements():
+                    missing[replica.placement] -= 1
+            for placement in missing.elements():
                 taken = {replica.number for replica in self.replicas}
                 number = next(n for n in count() if n not in taken)
                 replica = Replica(number=number, placement=placement)

@@ -137,8 +137,8 @@ def same_form(one: Path, other: Path) -> bool:
 
 def _architecture(folder: Path) -> dict[str, Any]:
     """Return the fields of a config.json that decide a model's computation."""
-    told = read_config(folder)
-    return {name: value for name, value in told.items() if name not in ASIDE}
+    config = read_config(folder)
+    return {name: value for name, value in config.items() if name not in ASIDE}
 
 
 def saved_type(folder: Path) -> str:
@@ -147,8 +147,8 @@ def saved_type(folder: Path) -> str:
     Raises:
         EngineError: if it is not a JSON object.
     """
-    told = read_config(folder)
-    return str(next((told[name] for name in DTYPES if name in told), ""))
+    config = read_config(folder)
+    return str(next((config[name] for name in DTYPES if name in config), ""))
 
 
 def _tokens(folder: Path) -> list[bytes | None]:
@@ -203,9 +203,9 @@ def refuse_quantised(folder: Path) -> None:
     Raises:
         EngineError: naming the method.
     """
-    told = read_config(folder).get("quantization_config")
-    if isinstance(told, dict):
-        method = cast("dict[str, Any]", told).get("quant_method", "quantization_config")
+    quantization = read_config(folder).get("quantization_config")
+    if isinstance(quantization, dict):
+        method = cast("dict[str, Any]", quantization).get("quant_method", "quantization_config")
         raise EngineError(
             f"{folder}: its weights are quantised ({method}): it can be sampled, but not trained; "
             "name the folder of the model before it was quantised"
@@ -286,5 +286,5 @@ def check_context(folder: Path, config: EngineConfig) -> None:
 def _is_scaled(positions: object) -> bool:
     if not isinstance(positions, dict):
         return False
-    told = cast("dict[str, Any]", positions)
-    return told.get("rope_type", told.get("type", "default")) != "default"
+    scaling = cast("dict[str, Any]", positions)
+    return scaling.get("rope_type", scaling.get("type", "default")) != "default"

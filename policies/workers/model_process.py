@@ -60,7 +60,7 @@ OrderTask = Literal["reload", "sleep", "wake"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SoughtModel:
+class ModelSource:
     """The data by which another machine finds a model, and checks that it is the right one.
 
     `identity` is the digest of model and chat template together. `address` is where in a bucket
@@ -77,14 +77,14 @@ class Opening:
     """The model to load; the type of `config` decides whether as engine or scorer.
 
     `model` is a folder, or the place of a reward function, which must then have the identity
-    `function`. `sought` is given to a process on another machine.
+    `function`. `source` is given to a process on another machine.
     """
 
     kind: str
     model: str
     config: EngineConfig | RewardConfig
     function: str | None = None
-    sought: SoughtModel | None = None
+    source: ModelSource | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,12 +105,12 @@ class Cancel:
 
 @dataclass(frozen=True, slots=True)
 class Order:
-    """A change of the loaded model; `model` and `sought` are only for `reload`."""
+    """A change of the loaded model; `model` and `source` are only for `reload`."""
 
     call: int
     task: OrderTask
     model: str = ""
-    sought: SoughtModel | None = None
+    source: ModelSource | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

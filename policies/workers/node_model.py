@@ -1,6 +1,6 @@
 """The model of a process on another machine: found at the path on the head, or in the bucket.
 
-The head describes the required model as `SoughtModel`. On the other machine `at_hand` checks the
+The head describes the required model as `ModelSource`. On the other machine `at_hand` checks the
 model against it before it is loaded.
 """
 
@@ -20,7 +20,7 @@ from ...stores.sealed import MANIFEST
 from ..engines.chat_template import SHIPPED, template_digest
 from ..engines.engine import EngineError
 from .identity import folder_digest
-from .model_process import LOAD_S, Opening, SoughtModel
+from .model_process import LOAD_S, ModelSource, Opening
 
 SHOWN = 16
 """Characters of an identity in messages."""
@@ -44,11 +44,11 @@ def opened_elsewhere(opening: Opening) -> Opening:
         template = template if template in SHIPPED else str(Path(template).absolute())
         config = config.model_copy(update={"template": template})
     folder = Path(opening.model).absolute()
-    sought = sought_model(folder, template)
-    return replace(opening, model=str(folder), config=config, sought=sought)
+    source = model_source(folder, template)
+    return replace(opening, model=str(folder), config=config, source=source)
 
 
-def sought_model(folder: Path, template: str | None) -> SoughtModel:
+def model_source(folder: Path, template: str | None) -> ModelSource:
     """Return the description of the model in a folder, used with a chat template.
 
     Raises:
@@ -59,10 +59,10 @@ def sought_model(folder: Path, template: str | None) -> SoughtModel:
     if inside is not None and (folder / MANIFEST).is_file():
         lake, url = inside
         address = f"{url}/{folder.relative_to(lake).as_posix()}"
-    return SoughtModel(identity=_identity(folder, template), template=template, address=address)
+    return ModelSource(identity=_identity(folder, template), template=template, address=address)
 
 
-def at_hand(model: str, sought: SoughtModel) -> tuple[str, BroughtFolder | None]:
+def at_hand(model: str, source: ModelSource) -> tuple[str, BroughtFolder | None]:
     """Return the folder of the sought model on this machine; it may be downloaded first.
 
     A downloaded copy may be removed once it is released.
@@ -71,12 +71,12 @@ def at_hand(model: str, sought: SoughtModel) -> tuple[str, BroughtFolder | None]
         EngineError: if the model is not here, is another one, or cannot be downloaded.
     """
     try:
-        fault = _fault_of(Path(model), sought)
+        fault = _fault_of(Path(model), source)
         if fault is None:
             return model, None
-        if sought.address is not None:
-            brought = _bring(sought.address)
-            fault = _fault_of(brought.folder, sought)
+        if source.address is not None:
+            brought = _bring(source.address)
+            fault = _fault_of(brought.folder, source)
             if fault is None:
                 return str(brought.folder), brought
     except (EngineError, OSError) as error:
@@ -91,19 +91,19 @@ def _identity(folder: Path, template: str | None) -> str:
     return digest({"model": folder_digest(folder), "template": template_digest(template)})
 
 
-def _fault_of(folder: Path, sought: SoughtModel) -> str | None:
+def _fault_of(folder: Path, source: ModelSource) -> str | None:
     """Return the reason why a folder is not the sought model; None if it is."""
     if not folder.is_dir():
         return f"{folder} is not there"
     try:
-        found = _identity(folder, sought.template)
+        found = _identity(folder, source.template)
     except (EngineError, OSError, ValueError) as error:
         return f"{folder} cannot be used ({error})"
-    if found == sought.identity:
+    if found == source.identity:
         return None
     return (
         f"{folder} holds other weights, or another tokenizer or template, than the head's "
-        f"(identity {found[:SHOWN]}, and not {sought.identity[:SHOWN]})"
+        f"(identity {found[:SHOWN]}, and not {source.identity[:SHOWN]})"
     )
 
 

@@ -47,7 +47,7 @@ class PoisonSearch(Generic[In, Ans]):
         self._suspects: list[_Suspect[In]] = [
             _Suspect(batch=batch, places=tuple(range(len(batch.requests)))) for batch in batches
         ]
-        self._asked: _Suspect[In] | Literal["good"] | None = None
+        self._examined: _Suspect[In] | Literal["good"] | None = None
         self._deaths = 0
         self.good = good
         if len(batches) == 1:
@@ -63,7 +63,7 @@ class PoisonSearch(Generic[In, Ans]):
     @property
     def is_waiting(self) -> bool:
         """Whether the last item has neither been answered nor ended the worker."""
-        return self._asked is not None
+        return self._examined is not None
 
     def ask(self, *, last_chance: bool) -> In | None:
         """Return the next item to send; None when the worker counts as broken.
@@ -74,29 +74,29 @@ class PoisonSearch(Generic[In, Ans]):
             return None
         open_cases = [suspect for suspect in self._suspects if not suspect.convicted]
         if open_cases and not (last_chance and self.good is not None):
-            self._asked = min(open_cases, key=lambda suspect: suspect.deaths)
-            return self._asked.batch
-        self._asked = "good"
+            self._examined = min(open_cases, key=lambda suspect: suspect.deaths)
+            return self._examined.batch
+        self._examined = "good"
         return self.good
 
     def note_death(self, reason: str) -> None:
         """Note that the worker died or hung; while it was loading, no request is blamed."""
         self._deaths += 1
-        asked, self._asked = self._asked, None
-        if isinstance(asked, _Suspect):
-            asked.deaths += 1
-            asked.reason = reason
-            if asked.deaths >= CONVICTING:
-                self._divide(asked)
+        item, self._examined = self._examined, None
+        if isinstance(item, _Suspect):
+            item.deaths += 1
+            item.reason = reason
+            if item.deaths >= CONVICTING:
+                self._divide(item)
 
     def take_result(self, result: Result[Ans]) -> Iterator[Result[Ans]]:
         """Take the result of the last sent item; yield the batches that are whole now."""
-        asked, self._asked = self._asked, None
+        item, self._examined = self._examined, None
         answers = result.answers
-        if isinstance(asked, _Suspect):
+        if isinstance(item, _Suspect):
             # The worker works: so the convicted requests, and not a broken machine, killed it.
-            self.good = self._work.good(asked.batch, result) or self.good
-            yield from self._settle(asked, answers)
+            self.good = self._work.good(item.batch, result) or self.good
+            yield from self._settle(item, answers)
         if any(self._work.worked(answer) for answer in answers):
             for suspect in [s for s in self._suspects if s.convicted]:
                 yield from self._settle(suspect, self._refusals(suspect))

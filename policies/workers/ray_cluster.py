@@ -88,7 +88,7 @@ def ray_cluster() -> RayCluster:
 
     free = ray.available_resources()
     return RayCluster(
-        nodes=tuple(_node(told) for told in ray.nodes() if told["Alive"]),
+        nodes=tuple(_node(node) for node in ray.nodes() if node["Alive"]),
         free_gpus=int(free.get("GPU", 0)),
         free_cpus=int(free.get("CPU", 0)),
     )
@@ -197,10 +197,10 @@ def _own_signals() -> Iterator[None]:
         signal.signal(signal.SIGTERM, before)
 
 
-def _node(told: Mapping[str, Any]) -> RayNode:
-    has = told["Resources"]
+def _node(node: Mapping[str, Any]) -> RayNode:
+    has = node["Resources"]
     return RayNode(
-        host=told["NodeManagerAddress"],
+        host=node["NodeManagerAddress"],
         gpus=int(has.get("GPU", 0)),
         cpus=int(has.get("CPU", 0)),
     )

@@ -40,7 +40,7 @@ from .model_process import (
     Reply,
     last_line,
 )
-from .node_model import at_hand, opened_elsewhere, sought_model
+from .node_model import at_hand, model_source, opened_elsewhere
 from .ray_cluster import RayRequest, error_text, ray_cluster
 
 logger = logging.getLogger("lpfloop.worker")
@@ -90,8 +90,8 @@ class RayWorker:
         if isinstance(frame, Opening):
             self._begin(frame)
         try:
-            if isinstance(frame, Opening | Order) and frame.sought is not None:
-                folder, copy = at_hand(frame.model, frame.sought)
+            if isinstance(frame, Opening | Order) and frame.source is not None:
+                folder, copy = at_hand(frame.model, frame.source)
                 if self._copy is not None:
                     self._copy.release()
                 self._copy, frame = copy, replace(frame, model=folder)
@@ -103,10 +103,10 @@ class RayWorker:
             self._inbox.deliver(frame)
 
     def _begin(self, opening: Opening) -> None:
-        wanted = worker_environment(opening.config)
-        for name in [n for n in os.environ if n not in wanted and not n.startswith("RAY_")]:
+        environment = worker_environment(opening.config)
+        for name in [n for n in os.environ if n not in environment and not n.startswith("RAY_")]:
             del os.environ[name]
-        os.environ.update(wanted)
+        os.environ.update(environment)
         with self._log.open("ab") as log:
             os.dup2(log.fileno(), 1)
             os.dup2(log.fileno(), 2)
@@ -144,11 +144,11 @@ class RayProcess(ModelProcess):
         opening = opened_elsewhere(opening)
         self.started = None
         self.name = "Ray worker"
-        self._sought = opening.sought
+        self._source = opening.source
         self._request = request
         self._numbers = itertools.count()
         self._node, self._node_id, self._log = "", "", Path()
-        self._fate, self._told = "", ""
+        self._fate, self._error = "", ""
         self._ending = threading.Lock()
         self._gone = threading.Event()
         # pyright knows an older form of `remote`.
@@ -182,10 +182,10 @@ class RayProcess(ModelProcess):
     def _put(self, frame: Frame, limit_s: float) -> None:  # noqa: ARG002 -- Ray holds it
         if self._fate or self._gone.is_set():
             raise BrokenPipeError
-        if isinstance(frame, Order) and frame.task == "reload" and self._sought is not None:
+        if isinstance(frame, Order) and frame.task == "reload" and self._source is not None:
             folder = Path(frame.model).absolute()
-            sought = sought_model(folder, self._sought.template)
-            frame = replace(frame, model=str(folder), sought=sought)
+            source = model_source(folder, self._source.template)
+            frame = replace(frame, model=str(folder), source=source)
         put = self._actor.put.options(concurrency_group="put")
         put.remote(next(self._numbers), frame)
 
@@ -195,18 +195,18 @@ class RayProcess(ModelProcess):
         return fate
 
     def _last_words(self) -> str:
-        told = f"Ray says: {self._told}" if self._told else "it has said nothing"
+        detail = f"Ray says: {self._error}" if self._error else "it has said nothing"
         if not self._node or self._fate in GONE:
-            return told
+            return detail
         return f"its log {self._log} on {self._node} ends: {self._last_line()}"
 
     def _last_line(self) -> str:
         """Read the end of the log by a task on its node."""
         there = NodeAffinitySchedulingStrategy(self._node_id, soft=False)
         read: Any = ray.remote(last_line)
-        asked = read.options(num_cpus=0, max_retries=0, scheduling_strategy=there)
+        reader = read.options(num_cpus=0, max_retries=0, scheduling_strategy=there)
         try:
-            return ray.get(asked.remote(self._log), timeout=ANSWER_S)
+            return ray.get(reader.remote(self._log), timeout=ANSWER_S)
         except (RayError, RuntimeError, ValueError, OSError) as error:
             return f"(it cannot be read: {error_text(error)})"
 
@@ -270,7 +270,7 @@ class RayProcess(ModelProcess):
 
     def _what_ended(self, error: BaseException) -> str:
         """Return a short name of the part that ended: the actor, its node or the cluster."""
-        self._told = error_text(error)
+        self._error = error_text(error)
         try:
             alive = {node.host for node in ray_cluster().nodes}
         except (RayError, RuntimeError, ConfigError):

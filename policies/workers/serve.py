@@ -77,7 +77,7 @@ class ModelServer:
         self.url = f"http://{host}:{port}/v1"
         self._name = name
         options = ["--host", host, "--port", str(port), "--served-model-name", name]
-        told = {
+        opening = {
             "model": model,
             "engine": config.model_dump(mode="json", exclude={"api_key"}),
             "options": [*options, "--disable-uvicorn-access-log"],
@@ -88,7 +88,7 @@ class ModelServer:
         if self._key is not None:
             environment["VLLM_API_KEY"] = self._key
         self._process = subprocess.Popen(
-            [sys.executable, "-P", "-m", f"{__package__}.serve", json.dumps(told)],
+            [sys.executable, "-P", "-m", f"{__package__}.serve", json.dumps(opening)],
             stdin=subprocess.PIPE,
             stdout=sys.__stderr__,
             stderr=sys.__stderr__,
@@ -172,5 +172,5 @@ def _end_with_parent() -> None:
 
 
 if __name__ == "__main__":
-    told = json.loads(sys.argv[1])
-    main(told["model"], EngineConfig.model_validate(told["engine"]), told["options"])
+    opening = json.loads(sys.argv[1])
+    main(opening["model"], EngineConfig.model_validate(opening["engine"]), opening["options"])

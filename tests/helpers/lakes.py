@@ -574,7 +574,7 @@ def _shown_alarm(turn: Texts, example: str) -> Alarm:
     """Return an alarm with a given text."""
     return replace(
         ALARM, iteration=1, checkpoint_id=AFTER, kind="copies", name=turn(), before=None, after=1.0,
-        limit=0.0, stops=False, told=turn(), examples=(example, turn()),
+        limit=0.0, stops=False, message=turn(), examples=(example, turn()),
     )  # fmt: skip
 
 

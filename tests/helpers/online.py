@@ -130,14 +130,14 @@ def _made(
     found = step_rows(
         job.online, step, [asked[place] for place in places for _ in range(group)], job.method
     )
-    if not job.online.asked_sources:
+    if not job.online.reward_sources:
         return found
     write_answers(job.output, step, found.candidates)
-    judged = read_judged(job.output, step, job.online.asked_sources)
+    judged = read_judged(job.output, step, job.online.reward_sources)
     if judged is None:
         assert on_answers is not None
         on_answers(step)
-        judged = read_judged(job.output, step, job.online.asked_sources)
+        judged = read_judged(job.output, step, job.online.reward_sources)
     if judged is None:
         raise halted_error(job)
     own = {row.candidate_id: row.score or 0.0 for row in found.rewards}
@@ -173,7 +173,7 @@ def step_rows(
     for draw in draws_of_step(online, step, asked):
         place = {
             "candidate_id": draw.candidate_id,
-            "prompt_id": draw.asked.prompt_id,
+            "prompt_id": draw.prompt.prompt_id,
             "iteration": online.iteration,
         }
         candidate = replace(

@@ -95,7 +95,7 @@ STANDING = r.PolicyStanding(
 )  # fmt: skip
 ALARM = r.Alarm(
     iteration=2, checkpoint_id="c2", kind="approval", scope="family", name="repeat", before=-0.1,
-    after=0.3, limit=0.2, stops=True, told="the critic approves more, less is right",
+    after=0.3, limit=0.2, stops=True, message="the critic approves more, less is right",
     examples=("cand-1",),
 )  # fmt: skip
 BREAKDOWN = r.Breakdown(

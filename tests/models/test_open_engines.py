@@ -19,7 +19,7 @@ REAL = ("policy.engine.kind=transformers", "critic.engine.kind=transformers")
 
 def models(tmp_path: Path, asked: tuple[str, ...] = ("critic",)) -> Models:
     settings = ["critic.model=tiny", *REAL]
-    return Models.of(load_config("tiny", None, settings, {}), tmp_path, asked=asked)
+    return Models.of(load_config("tiny", None, settings, {}), tmp_path, needed=asked)
 
 
 @pytest.fixture

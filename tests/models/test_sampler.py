@@ -22,7 +22,7 @@ ROLLOUTS = [
     RolloutDraw(
         candidate_id=f"cand-{i}",
         seed=100 + i,
-        asked=PromptToSample(
+        prompt=PromptToSample(
             prompt_id=f"p{i}", messages=(Message(role="user", content=f"What is {i} plus 7?"),)
         ),
     )

@@ -8,7 +8,7 @@ import pytest
 from lpfloop.configs.schema import EngineConfig, RewardConfig
 from lpfloop.policies.engines.engine import EngineError
 from lpfloop.policies.workers.identity import folder_digest
-from lpfloop.policies.workers.model_process import Opening, SoughtModel
+from lpfloop.policies.workers.model_process import ModelSource, Opening
 from lpfloop.policies.workers.node_model import at_hand, opened_elsewhere
 from lpfloop.stores.address import STATE, lake_folder
 from lpfloop.stores.brought_folder import bring_folder
@@ -22,13 +22,13 @@ def opening_of(model: str | Path, template: str | None = None) -> Opening:
     return opened_elsewhere(Opening(kind="transformers", model=str(model), config=config))
 
 
-def sought(opening: Opening) -> SoughtModel:
-    assert opening.sought is not None
-    return opening.sought
+def source(opening: Opening) -> ModelSource:
+    assert opening.source is not None
+    return opening.source
 
 
 def folder_here(opening: Opening) -> str:
-    folder, copy = at_hand(opening.model, sought(opening))
+    folder, copy = at_hand(opening.model, source(opening))
     assert copy is None
     return folder
 
@@ -50,7 +50,7 @@ def test_other_weights_are_refused(model: Path) -> None:
     opening = opening_of(model)
     assert folder_here(opening) == str(model)
     altered(model)
-    with pytest.raises(EngineError, match=sought(opening).identity[:16]) as refused:
+    with pytest.raises(EngineError, match=source(opening).identity[:16]) as refused:
         folder_here(opening)
     assert str(model) in str(refused.value)
     shutil.rmtree(model)
@@ -109,7 +109,7 @@ def test_checkpoint_is_downloaded(model: Path, lake: Path, tmp_path: Path, harm)
     identity = folder_digest(folder)
     opening = opening_of(folder)
     harm(folder)
-    here, copy = at_hand(opening.model, sought(opening))
+    here, copy = at_hand(opening.model, source(opening))
     placed = Path(here)
     assert placed.is_relative_to(tmp_path / "state" / "weights")
     assert folder_digest(placed) == identity
@@ -123,7 +123,7 @@ def test_old_copies_are_removed(model: Path, lake: Path, tmp_path: Path) -> None
     for _ in range(3):
         altered(model)
         folder = published(lake, model)
-        addresses.append(sought(opening_of(folder)).address)
+        addresses.append(source(opening_of(folder)).address)
         (model / "config.json").write_text((model / "config.json").read_text() + " ")
     cache = tmp_path / "cache"
     held = bring_folder(addresses[0], cache)

@@ -109,7 +109,7 @@ def test_units_keep_who_answered(lake, judge):
         served = reader.serving_reports()
     said = {"asked": "judge-1", "model": "judge-1-october", "system_fingerprint": ""}
     assert served
-    assert all(serving.said == said for serving in served)
+    assert all(serving.report == said for serving in served)
     assert told(lake)["warnings"] == []
     assert judge.bodies
     assert not any("logprobs" in body for body in judge.bodies)

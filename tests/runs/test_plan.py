@@ -16,7 +16,7 @@ from lpfloop.loop.daemon.job import Job
 from lpfloop.loop.daemon.loop import run_loop
 from lpfloop.loop.daemon.opening import open_job
 from lpfloop.loop.daemon.plan_lines import opening_lines, plan_lines
-from lpfloop.loop.daemon.planning import kept_plan, plan_run, tell_plan
+from lpfloop.loop.daemon.planning import announce_plan, kept_plan, plan_run
 from lpfloop.loop.daemon.progress import Progress, progress
 from lpfloop.loop.daemon.stand_ins import Notes, RehearsedStage, StandInScorer, StandInTrainer
 from lpfloop.loop.data.prompts import tiny_prompts
@@ -190,7 +190,7 @@ def begun(config: RunConfig, lake: Path) -> list[str]:
     """Return the notes of a run that starts or resumes, without an iteration to run."""
     reporter = Telling()
     job = Job(config=config.model_copy(update={"iterations": 0}), lake=lake, name="a")
-    run_loop(job, reporter, StopSignal(), on_begin=tell_plan)
+    run_loop(job, reporter, StopSignal(), on_begin=announce_plan)
     return reporter.notes
 
 

@@ -55,7 +55,7 @@ def test_bad_ids_are_refused(call, subtests):
 
 def test_json_holds_all_rows(call):
     document = json.loads(call("show", "pair-made", "--json").stdout)
-    assert document["asked"] == {"kind": "pair", "id": "pair-made", "prompt_id": "prompt-1"}
+    assert document["requested"] == {"kind": "pair", "id": "pair-made", "prompt_id": "prompt-1"}
     ids = [row["candidate_id"] for row in document["candidates"]]
     assert ids == ["cand-good", "cand-bad", "cand-better"]
     assert document["pairs"][0]["pair_id"] == "pair-made"

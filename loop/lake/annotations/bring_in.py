@@ -45,12 +45,12 @@ def bring_in(store: RunWriter) -> int:
         left = ledger.waiting()
         known = candidates_of(run, (one for entry in left for one in _ids(entry)))
         # An answer that was lost with its unit may be made again: its verdicts wait.
-        said = [entry for entry in left if all(one in known for one in _ids(entry))]
-        identity = digest([[entry.number, entry.row] for entry in said])
-        rows = rows_of(said, known)
+        ready = [entry for entry in left if all(one in known for one in _ids(entry))]
+        identity = digest([[entry.number, entry.row] for entry in ready])
+        rows = rows_of(ready, known)
         add_annotations(store, rows, identity, present(run, rows))
-        ledger.came_in([entry.number for entry in said], identity)
-    return len(said)
+        ledger.came_in([entry.number for entry in ready], identity)
+    return len(ready)
 
 
 def bring_in_alone(folder: Path) -> int:
@@ -65,25 +65,27 @@ def bring_in_alone(folder: Path) -> int:
         return bring_in(store)
 
 
-def rows_of(said: Sequence[LedgerEntry], known: Mapping[str, Known]) -> list[Critique | Preference]:
+def rows_of(
+    entries: Sequence[LedgerEntry], known: Mapping[str, Known]
+) -> list[Critique | Preference]:
     """Return the rows of people's judgments, as an import of the same lines makes them."""
     make = Maker(source="ledger", scale=SCALES[THREE_LEVEL], task=None)
     made: list[StoredRow] = [
         row
-        for entry in said
+        for entry in entries
         for row in annotations(json.loads(entry.row, object_pairs_hook=Row), make, known)
     ]
     return [row for row in made if isinstance(row, Critique | Preference)]
 
 
-def said_rows(said: Sequence[LedgerEntry]) -> list[Critique | Preference]:
+def judgment_rows(entries: Sequence[LedgerEntry]) -> list[Critique | Preference]:
     """Return the rows of people's judgments without reading the run: their iteration is 0."""
     known = {
         one: Stored(one, JudgedItem.from_name(entry.item).prompt_id, 0)
-        for entry in said
+        for entry in entries
         for one in _ids(entry)
     }
-    return rows_of(said, known)
+    return rows_of(entries, known)
 
 
 def _ids(entry: LedgerEntry) -> tuple[str, ...]:

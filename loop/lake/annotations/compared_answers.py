@@ -51,19 +51,19 @@ def compared_answers(run: RunReader, iteration: int) -> Iterator[list[Row]]:
     candidates = run.scan("candidates").unique("candidate_id", maintain_order=True).collect()
     for keys in every.iter_slices(AT_ONCE):
         ids = pl.concat([keys["_one"], keys["_other"]])
-        asked = _by_id(Prompt, prompts.join(keys, on="prompt_id", how="semi"), "prompt_id")
-        said = candidates.filter(pl.col("candidate_id").is_in(ids.implode()))
-        answers = _by_id(Candidate, said, "candidate_id")
+        prompt_of = _by_id(Prompt, prompts.join(keys, on="prompt_id", how="semi"), "prompt_id")
+        rows = candidates.filter(pl.col("candidate_id").is_in(ids.implode()))
+        answers = _by_id(Candidate, rows, "candidate_id")
         given = {
             (p.prompt_id, *sorted((p.chosen_id, p.rejected_id))): p
             for p in _rows(Pair, pairs.join(keys, on=["prompt_id", *SIDES], how="semi"))
         }
-        told = votes.join(keys, on=["prompt_id", *SIDES], how="semi", maintain_order="left")
-        for key, group in groupby(_rows(Preference, told), _key):
+        matched = votes.join(keys, on=["prompt_id", *SIDES], how="semi", maintain_order="left")
+        for key, group in groupby(_rows(Preference, matched), _key):
             prompt_id, one, other = key
             pair = given.get(key)
             yield [
-                asked[prompt_id],
+                prompt_of[prompt_id],
                 *(_from_elsewhere(answers[name], iteration) for name in (one, other)),
                 *(replace(vote, iteration=iteration) for vote in group),
                 *(() if pair is None else (replace(pair, iteration=iteration),)),
@@ -90,13 +90,13 @@ def paired_answers(
     candidates = run.scan("candidates").unique("candidate_id", maintain_order=True).collect()
     for some in pairs.iter_slices(AT_ONCE):
         ids = pl.concat([some["chosen_id"], some["rejected_id"]])
-        asked = _by_id(Prompt, prompts.join(some, on="prompt_id", how="semi"), "prompt_id")
-        said = candidates.filter(pl.col("candidate_id").is_in(ids.implode()))
-        answers = _by_id(Candidate, said, "candidate_id")
+        prompt_of = _by_id(Prompt, prompts.join(some, on="prompt_id", how="semi"), "prompt_id")
+        rows = candidates.filter(pl.col("candidate_id").is_in(ids.implode()))
+        answers = _by_id(Candidate, rows, "candidate_id")
         for pair in frame_rows(Pair, some):
             sides = (answers[name] for name in (pair.chosen_id, pair.rejected_id))
             chosen, rejected = (_from_elsewhere(side, iteration) for side in sides)
-            yield asked[pair.prompt_id], chosen, rejected, pair
+            yield prompt_of[pair.prompt_id], chosen, rejected, pair
 
 
 def _votes(run: RunReader) -> pl.DataFrame:

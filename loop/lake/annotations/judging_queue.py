@@ -93,36 +93,36 @@ class JudgedItem:
         return cls(prompt_id=prompt_id, ids=tuple(ids), aspect=aspect)
 
 
-def queue_items(run: RunReader, wanted: QueueRequest) -> list[str]:
+def queue_items(run: RunReader, request: QueueRequest) -> list[str]:
     """Return the items of a queue, in order.
 
     Raises:
         InputError: if the run lacks answers to judge, or the signals that the rule sorts by.
     """
-    signals = _signals(run, _answers(run, wanted), wanted)
-    if wanted.judged == "pairs":
-        found = _pairs(signals, wanted)
+    signals = _signals(run, _answers(run, request), request)
+    if request.judged == "pairs":
+        found = _pairs(signals, request)
         ids = ["first", "second"]
     else:
-        found = signals.with_columns(score=_score(wanted, pl.col("conflict")))
+        found = signals.with_columns(score=_score(request, pl.col("conflict")))
         ids = ["candidate_id"]
     order = {"by": ["score", "mixed"], "descending": [True, False], "nulls_last": True}
     best = found.sort(**order).unique("prompt_id", keep="first", maintain_order=True)
-    rows = best.head(wanted.items).select("prompt_id", *ids).rows()
+    rows = best.head(request.items).select("prompt_id", *ids).rows()
     if not rows:
         raise InputError(
             f"run {run.folder.name} contains no prompt with two different whole answers"
         )
     return [
-        JudgedItem(prompt_id=prompt_id, ids=tuple(found), aspect=wanted.aspect).name
+        JudgedItem(prompt_id=prompt_id, ids=tuple(found), aspect=request.aspect).name
         for prompt_id, *found in rows
     ]
 
 
-def _answers(run: RunReader, wanted: QueueRequest) -> pl.DataFrame:
+def _answers(run: RunReader, request: QueueRequest) -> pl.DataFrame:
     """Return the whole answers among which the rule chooses, equal texts of a prompt once."""
-    iteration = _iteration(run, wanted.iteration)
-    prompts = _prompts(run, iteration, wanted)
+    iteration = _iteration(run, request.iteration)
+    prompts = _prompts(run, iteration, request)
     columns = {"candidate_id", "prompt_id", "iteration", "kind", "finish_reason", "text"}
     found = (
         run.scan("candidates", columns=columns, iteration=iteration)
@@ -138,31 +138,31 @@ def _answers(run: RunReader, wanted: QueueRequest) -> pl.DataFrame:
     return found
 
 
-def _iteration(run: RunReader, wanted: int | None) -> int:
+def _iteration(run: RunReader, iteration: int | None) -> int:
     """Return the iteration whose answers are judged: by default the last that has any."""
     parts = run.journal.parts(table="candidates")
-    asked = sorted({part.iteration for part in parts if part.rows}, reverse=True)
+    iterations = sorted({part.iteration for part in parts if part.rows}, reverse=True)
     columns = {"kind", "finish_reason"}
-    for number in asked if wanted is None else [n for n in asked if n == wanted]:
+    for number in iterations if iteration is None else [n for n in iterations if n == iteration]:
         there = run.scan("candidates", columns=columns, iteration=number).filter(*WHOLE)
         if there.head(1).collect().height:
             return number
-    have = ", ".join(map(str, reversed(asked))) or "none"
-    where = "" if wanted is None else f"--iteration {wanted}: "
+    have = ", ".join(map(str, reversed(iterations))) or "none"
+    where = "" if iteration is None else f"--iteration {iteration}: "
     raise InputError(
         f"{where}run {run.folder.name} contains no whole answers there to judge; it has answers of "
         f"iterations {have}"
     )
 
 
-def _prompts(run: RunReader, iteration: int, wanted: QueueRequest) -> pl.Series:
+def _prompts(run: RunReader, iteration: int, request: QueueRequest) -> pl.Series:
     """Return the prompts whose answers are ordered: at most so many, drawn by the seed."""
     prompts = run.scan("prompts", columns={"prompt_id", "task"}).unique("prompt_id").collect()
     tasks = sorted(set(prompts["task"]))
-    if wanted.task is not None and wanted.task not in tasks:
-        raise InputError(f"--task {wanted.task}: the run's tasks are {', '.join(tasks)}")
-    if wanted.task is not None:
-        prompts = prompts.filter(pl.col("task") == wanted.task)
+    if request.task is not None and request.task not in tasks:
+        raise InputError(f"--task {request.task}: the run's tasks are {', '.join(tasks)}")
+    if request.task is not None:
+        prompts = prompts.filter(pl.col("task") == request.task)
     columns = {"prompt_id", "kind", "finish_reason"}
     answered = (
         run.scan("candidates", columns=columns, iteration=iteration)
@@ -171,13 +171,13 @@ def _prompts(run: RunReader, iteration: int, wanted: QueueRequest) -> pl.Series:
         .collect(engine="streaming")
     )
     drawn = prompts.join(answered, on="prompt_id", how="semi").sort("prompt_id")
-    return drawn.sort(_tie_breaker("prompt_id", wanted.seed)).head(PROMPTS)["prompt_id"]
+    return drawn.sort(_tie_breaker("prompt_id", request.seed)).head(PROMPTS)["prompt_id"]
 
 
-def _signals(run: RunReader, answers: pl.DataFrame, wanted: QueueRequest) -> pl.DataFrame:
+def _signals(run: RunReader, answers: pl.DataFrame, request: QueueRequest) -> pl.DataFrame:
     """Return the answers with the judgments of models and verifier, as numbers."""
     iteration, ids = int(answers["iteration"][0]), answers["candidate_id"].implode()
-    rated = _rate_answers(run, iteration, ids, wanted.aspect)
+    rated = _rate_answers(run, iteration, ids, request.aspect)
     rewards = (
         run.scan("rewards", columns={"candidate_id", "score"}, iteration=iteration)
         .filter(pl.col("score").is_not_null(), pl.col("candidate_id").is_in(ids))
@@ -191,17 +191,17 @@ def _signals(run: RunReader, answers: pl.DataFrame, wanted: QueueRequest) -> pl.
         .join(scores, on="candidate_id", how="left")
         .join(right, on="candidate_id", how="left")
     )
-    told = found.select(pl.col("rating", "reward").count()).row(0)
-    if wanted.rule != "random" and not any(told):
+    counts = found.select(pl.col("rating", "reward").count()).row(0)
+    if request.rule != "random" and not any(counts):
         raise InputError(
-            f"--order {wanted.rule}: no model has rated these answers, of "
-            f"{wanted.aspect or 'any aspect'}; take --order random"
+            f"--order {request.rule}: no model has rated these answers, of "
+            f"{request.aspect or 'any aspect'}; take --order random"
         )
     place, size = pl.col("reward").rank("average"), pl.col("reward").count()
     return found.with_columns(
         # The best answer of its prompt by reward has 1, the worst 0.
         rank=pl.when(size > 1).then((place - 1) / (size - 1)).over("prompt_id"),
-        mixed=_tie_breaker("candidate_id", wanted.seed),
+        mixed=_tie_breaker("candidate_id", request.seed),
     ).with_columns(conflict=_conflict())
 
 
@@ -244,12 +244,12 @@ def _conflict() -> pl.Expr:
     return pl.sum_horizontal(part.fill_null(0) for part in parts)
 
 
-def _score(wanted: QueueRequest, conflict: pl.Expr) -> pl.Expr:
+def _score(request: QueueRequest, conflict: pl.Expr) -> pl.Expr:
     """Return the sort key, the highest first."""
-    return conflict if wanted.rule == "disagreement" else pl.lit(0.0)
+    return conflict if request.rule == "disagreement" else pl.lit(0.0)
 
 
-def _pairs(signals: pl.DataFrame, wanted: QueueRequest) -> pl.DataFrame:
+def _pairs(signals: pl.DataFrame, request: QueueRequest) -> pl.DataFrame:
     """Return all pairs of answers of a prompt, scored by the rule."""
     columns = ["prompt_id", "candidate_id", "rating", "rank", "conflict", "mixed"]
     sides = signals.select(columns)
@@ -264,7 +264,7 @@ def _pairs(signals: pl.DataFrame, wanted: QueueRequest) -> pl.DataFrame:
         "prompt_id",
         first="candidate_id",
         second="candidate_id_other",
-        score=_score(wanted, opposed + (pl.col("conflict") + pl.col("conflict_other")) / 4),
+        score=_score(request, opposed + (pl.col("conflict") + pl.col("conflict_other")) / 4),
         mixed=(pl.col("mixed") + pl.col("mixed_other")) % WORDS,
     )
 

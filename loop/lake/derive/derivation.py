@@ -22,7 +22,7 @@ FOUND = frozenset({"found", "rows", "version", "created"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Told:
+class KeptTable:
     """A derived table, and whether it was there already."""
 
     derived: Derived
@@ -38,7 +38,7 @@ def keep(
     name: str,
     lineage: Mapping[str, Json],
     make: Callable[[Draft], Mapping[str, Json]],
-) -> Told:
+) -> KeptTable:
     """Make a derived table, unless it is there; `make` adds its rows and returns counts.
 
     Raises:
@@ -51,20 +51,22 @@ def keep(
         )
     with deriving(run.folder) as draft:
         if name in derived_names(run.folder):
-            return Told(derived=_same(run, name, lineage), again=True)
+            return KeptTable(derived=_same(run, name, lineage), again=True)
         found = make(draft)
         created = datetime.now(UTC).isoformat(timespec="seconds")
         facts = {**lineage, "found": found, "version": __version__, "created": created}
-        return Told(derived=draft.publish(name, facts), again=False)
+        return KeptTable(derived=draft.publish(name, facts), again=False)
 
 
 def _same(run: RunReader, name: str, lineage: Mapping[str, Json]) -> Derived:
     """Return the derived table of that name; it must have that lineage."""
     there = open_derived(run.folder, name)
-    wanted = json.loads(json.dumps(lineage))
-    asked = {key: value for key, value in there.lineage.items() if key not in FOUND}
-    if asked != wanted:
-        others = sorted(key for key in {*asked, *wanted} if asked.get(key) != wanted.get(key))
+    expected = json.loads(json.dumps(lineage))
+    identity = {key: value for key, value in there.lineage.items() if key not in FOUND}
+    if identity != expected:
+        others = sorted(
+            key for key in {*identity, *expected} if identity.get(key) != expected.get(key)
+        )
         raise DerivedError(
             f"derived table {name} of run {run.folder.name} was made in another way "
             f"({', '.join(others)}): choose another --name"

@@ -57,17 +57,17 @@ def is_distinct(how: Way) -> bool:
     return isinstance(how, Pairing) and how.distinct
 
 
-def default_name(wanted: DerivationRequest, how: Way) -> str:
+def default_name(request: DerivationRequest, how: Way) -> str:
     """Return a name made from the request, and from how it is done."""
-    said = {
-        "people-": wanted.people,
-        "agreement-": wanted.agreement,
-        "i": wanted.iteration,
-        "seed": wanted.seed,
-        "": wanted.critiques,
-        "as-": wanted.table,
+    parts = {
+        "people-": request.people,
+        "agreement-": request.agreement,
+        "i": request.iteration,
+        "seed": request.seed,
+        "": request.critiques,
+        "as-": request.table,
     }
-    words = [f"{sign}{value}" for sign, value in said.items() if value is not None]
+    words = [f"{sign}{value}" for sign, value in parts.items() if value is not None]
     many = f"-k{how.top_k}" if isinstance(how, Pairing) and not takes_all(how) else ""
     distinct = "-distinct" if is_distinct(how) else ""
-    return "-".join([f"{wanted.rule}{many}{distinct}", *words])
+    return "-".join([f"{request.rule}{many}{distinct}", *words])

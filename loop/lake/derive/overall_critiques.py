@@ -65,23 +65,23 @@ class OverallCritiques:
                     draft.add(TABLES[row_type], rows)
                 found.update({fate: len(ids) for fate, ids in made.fates.items()})
         if not draft.rows.get(TABLES[Demonstration]):
-            told = ", ".join(f"{count} {fate}" for fate, count in found.items()) or "none is there"
+            fates = ", ".join(f"{count} {fate}" for fate, count in found.items()) or "none is there"
             raise NothingToTrainOn(
                 f"rule {GRADED_CRITIQUE} produces no demonstrations from run "
-                f"{self.run.folder.name}; critiques with an overall score by outcome: {told}"
+                f"{self.run.folder.name}; critiques with an overall score by outcome: {fates}"
             )
         return {"outcomes": dict(sorted(found.items()))}
 
     def _lessons(self, iteration: int) -> Iterator[tuple[pl.DataFrame, Lessons]]:
         """Give the lessons of an iteration, and the candidates that they are about, by blocks."""
-        told = pl.col("aspect") == "overall"
-        grades = self.run.scan("grades", iteration=iteration).filter(told).collect()
+        is_overall = pl.col("aspect") == "overall"
+        grades = self.run.scan("grades", iteration=iteration).filter(is_overall).collect()
         for block in grades.iter_slices(GRADES_A_BLOCK):
             candidates = self._rows("candidates", "candidate_id", block)
             prompts = self._rows("prompts", "prompt_id", block)
             by_id = {prompt.prompt_id: prompt for prompt in frame_rows(Prompt, prompts)}
-            drafts, said = frame_rows(Candidate, candidates), frame_rows(Grade, block)
-            yield candidates, graded_lessons(self.grader, by_id, drafts, said, iteration)
+            drafts, grade_rows = frame_rows(Candidate, candidates), frame_rows(Grade, block)
+            yield candidates, graded_lessons(self.grader, by_id, drafts, grade_rows, iteration)
 
     def _rows(self, table: str, name: str, block: pl.DataFrame) -> pl.DataFrame:
         """Return the rows of a table that a block of grades is about, each once."""
@@ -89,17 +89,17 @@ class OverallCritiques:
         return rows.collect().unique(name, keep="first", maintain_order=True)
 
 
-def overall_critiques(run: RunReader, wanted: DerivationRequest) -> OverallCritiques:
+def overall_critiques(run: RunReader, request: DerivationRequest) -> OverallCritiques:
     """Plan demonstrations of a run's overall grades.
 
     Raises:
         DerivedError: for a request that does not fit, or a run without grades.
     """
-    is_own = wanted.table == TABLES[Demonstration]
-    wanted.refuse_others("overall grades", *(["--table"] if is_own else []))
+    is_own = request.table == TABLES[Demonstration]
+    request.refuse_others("overall grades", *(["--table"] if is_own else []))
     stored = run.journal.meta("config")
     grading = GradingConfig() if stored is None else _grading(stored)
-    iterations = GRADED.iterations(run, wanted.iteration)
+    iterations = GRADED.iterations(run, request.iteration)
     return OverallCritiques(
         run=run, grader=Grader.from_config(grading), iterations=tuple(iterations)
     )

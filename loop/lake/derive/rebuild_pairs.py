@@ -42,7 +42,7 @@ from ...data.pairs import (
     TrainedRow,
 )
 from ...run.outcomes import NothingToTrainOn
-from .derivation import Told, keep
+from .derivation import KeptTable, keep
 from .derivation_request import DerivationRequest, Way, default_name, is_distinct, takes_all
 from .overall_critiques import overall_critiques
 from .stored_blocks import GRADED, JUDGED, graded_blocks, is_annotation, judged_blocks
@@ -132,7 +132,7 @@ class Rederivation:
             yield made._replace(filter_counts=binarisation_counts(block.judged, made, how))
 
 
-def rebuild_pairs(run: RunReader, wanted: DerivationRequest) -> Told:
+def rebuild_pairs(run: RunReader, request: DerivationRequest) -> KeptTable:
     """Derive rows to train on from a run's stored rows, under a name.
 
     Raises:
@@ -141,11 +141,11 @@ def rebuild_pairs(run: RunReader, wanted: DerivationRequest) -> Told:
         DamagedError: if a row of the run was altered.
     """
     require_unaltered(run.journal)
-    if wanted.rule == GRADED_CRITIQUE:
-        told = overall_critiques(run, wanted)
-        return keep(run, wanted.name or wanted.rule, told.lineage, told.make)
-    made = _plan(run, wanted)
-    return keep(run, wanted.name or default_name(wanted, made.ways[0]), made.lineage, made.make)
+    if request.rule == GRADED_CRITIQUE:
+        critiques = overall_critiques(run, request)
+        return keep(run, request.name or request.rule, critiques.lineage, critiques.make)
+    made = _plan(run, request)
+    return keep(run, request.name or default_name(request, made.ways[0]), made.lineage, made.make)
 
 
 def derive(
@@ -156,31 +156,33 @@ def derive(
     deciding: Deciding | None = None,
 ) -> Iterator[Made]:
     """Derive the rows of an iteration by blocks of prompts; `critiques` names derived ones."""
-    said = None
+    verdict_rows = None
     if critiques is not None:
-        said = verdicts(_derived_critiques(run, critiques, how.iteration), deciding).collect()
-    for block in judged_blocks(run, how.iteration, said, deciding):
+        verdict_rows = verdicts(
+            _derived_critiques(run, critiques, how.iteration), deciding
+        ).collect()
+    for block in judged_blocks(run, how.iteration, verdict_rows, deciding):
         yield DERIVE[row_type](block.judged, block.prompts, how)
 
 
-def _plan(run: RunReader, wanted: DerivationRequest) -> Rederivation:
+def _plan(run: RunReader, request: DerivationRequest) -> Rederivation:
     """Fill in defaults, and refuse impossible requests."""
     config = json.loads(run.journal.meta("config") or "{}")
-    seed = config.get("seed", 0) if wanted.seed is None else wanted.seed
+    seed = config.get("seed", 0) if request.seed is None else request.seed
     for graded in BINARISATIONS:
-        if wanted.rule == graded:
-            is_own = wanted.table == TABLES[Pair]
-            wanted.refuse_others("grades", "--seed", *(["--table"] if is_own else []))
-            numbers = GRADED.iterations(run, wanted.iteration)
+        if request.rule == graded:
+            is_own = request.table == TABLES[Pair]
+            request.refuse_others("grades", "--seed", *(["--table"] if is_own else []))
+            numbers = GRADED.iterations(run, request.iteration)
             ways = [Binarising(rule=graded, root_seed=seed, iteration=n) for n in numbers]
             return Rederivation(run=run, row_type=Pair, ways=tuple(ways), critiques=None)
-    rule = _rule(wanted.rule)
-    row_type = _row_type(rule, wanted.table)
-    top_k = wanted.top_k or config.get("recipe", {}).get("top_k", DEFAULT_TOP_K)
+    rule = _rule(request.rule)
+    row_type = _row_type(rule, request.table)
+    top_k = request.top_k or config.get("recipe", {}).get("top_k", DEFAULT_TOP_K)
     own = Deciding.of(config)
-    iterations = JUDGED.iterations(run, wanted.iteration)
+    iterations = JUDGED.iterations(run, request.iteration)
     for number in iterations:
-        _require_readable(run, rule, number, wanted.critiques)
+        _require_readable(run, rule, number, request.critiques)
     return Rederivation(
         run=run,
         row_type=row_type,
@@ -190,13 +192,13 @@ def _plan(run: RunReader, wanted: DerivationRequest) -> Rederivation:
                 top_k=top_k,
                 root_seed=seed,
                 iteration=number,
-                distinct=_distinct(row_type, wanted),
+                distinct=_distinct(row_type, request),
             )
             for number in iterations
         ),
-        critiques=wanted.critiques,
+        critiques=request.critiques,
         deciding=Deciding(
-            people=wanted.people or own.people, agreement=wanted.agreement or own.agreement
+            people=request.people or own.people, agreement=request.agreement or own.agreement
         ),
     )
 
@@ -221,15 +223,15 @@ def _row_type(rule: Rule, table: str | None) -> TrainedRow:
     return row_type
 
 
-def _distinct(row_type: TrainedRow, wanted: DerivationRequest) -> bool:
+def _distinct(row_type: TrainedRow, request: DerivationRequest) -> bool:
     """Return whether pairs shall have distinct positives; the option applies only to pairs."""
     if row_type is not Pair:
-        if wanted.distinct is False:
+        if request.distinct is False:
             raise DerivedError(
                 f"--no-distinct: {TABLES[row_type]} never repeat a text; it is about pairs"
             )
         return False
-    return bool(wanted.distinct)
+    return bool(request.distinct)
 
 
 def _require_readable(run: RunReader, rule: Rule, iteration: int, critiques: str | None) -> None:

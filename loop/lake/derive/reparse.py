@@ -31,7 +31,7 @@ from ....stores.sealed import file_sha256
 from ....stores.stage_files import require_unaltered
 from ...data.judged_candidates import VERIFIED
 from ..query.judged_by import follows
-from .derivation import Told, keep
+from .derivation import KeptTable, keep
 from .stored_blocks import stage_read
 
 DEFAULT_NAME = "reparsed"
@@ -104,9 +104,9 @@ class Reparsing:
 
     def _answers(self, critiques: pl.DataFrame) -> Mapping[str, str]:
         """Return the texts that critiques are about, by candidate."""
-        said = critiques.select("candidate_id").unique().lazy()
+        answered = critiques.select("candidate_id").unique().lazy()
         found = [
-            self.run.scan("candidates", iteration=iteration).join(said, "candidate_id", "semi")
+            self.run.scan("candidates", iteration=iteration).join(answered, "candidate_id", "semi")
             for iteration in critiques["iteration"].unique().sort()
         ]
         texts = pl.concat(found).select("candidate_id", "text").collect(engine="in-memory")
@@ -114,10 +114,10 @@ class Reparsing:
 
     def _read_again(self, critique: Critique, prompt: Prompt, answer: str) -> Critique:
         finish = ENDS.get(critique.status, "stop")
-        asked = critique.same_as or critique.critique_id
+        original = critique.same_as or critique.critique_id
         key = BARE
         if self.seed is not None:
-            key = GuardKey.of(self.seed, asked, by_schema=is_object(critique.text))
+            key = GuardKey.of(self.seed, original, by_schema=is_object(critique.text))
         (reading,) = self.critic.ask(prompt, answer, key).read(critique.text, finish)
         verified = tuple(aspect for aspect in critique.aspects if aspect.name == VERIFIED)
         return replace(critique, status=reading.status, aspects=reading.value + verified)
@@ -133,7 +133,7 @@ def _change(before: Critique, after: Critique) -> Iterator[str]:
         yield "ratings_changed"
 
 
-def reparse(run: RunReader, name: str | None = None) -> Told:
+def reparse(run: RunReader, name: str | None = None) -> KeptTable:
     """Read the stored critiques of a run again, as derived critiques under a name.
 
     Raises:

@@ -64,17 +64,17 @@ class Evidence:
         names = dict.fromkeys(part.stage for part in self.parts(run, iteration))
         return [stage_read(run, iteration, name) for name in names]
 
-    def iterations(self, run: RunReader, wanted: int | None) -> list[int]:
+    def iterations(self, run: RunReader, iteration: int | None) -> list[int]:
         """Return the wanted iteration, by default all that are judged completely.
 
         Raises:
             DerivedError: if the wanted one is not, or none is.
         """
-        if wanted is not None:
-            hindrance = self._hindrance(run, wanted)
+        if iteration is not None:
+            hindrance = self._hindrance(run, iteration)
             if hindrance is not None:
-                raise DerivedError(f"iteration {wanted} of run {run.folder.name} {hindrance}")
-            return [wanted]
+                raise DerivedError(f"iteration {iteration} of run {run.folder.name} {hindrance}")
+            return [iteration]
         begun = sorted({state.iteration for state in run.journal.stages()})
         found = [number for number in begun if self._hindrance(run, number) is None]
         if not found:
@@ -136,13 +136,17 @@ def stage_read(run: RunReader, iteration: int, stage: str) -> dict[str, Json]:
 
 
 def judged_blocks(
-    run: RunReader, iteration: int, said: pl.DataFrame | None, deciding: Deciding | None
+    run: RunReader, iteration: int, verdict_rows: pl.DataFrame | None, deciding: Deciding | None
 ) -> Iterator[PromptBlock]:
-    """Yield the blocks of an iteration; the verdicts `said` replace the stored critiques'."""
+    """Yield the blocks of an iteration; `verdict_rows` replace the verdicts of stored critiques."""
     prompts = _prompts(run)
     for parts in _cut(JUDGED.parts(run, iteration), is_whole=_is_unordered):
         candidates = _columns(run, "candidates", parts)
-        found = verdicts(_columns(run, "critiques", parts), deciding) if said is None else said
+        found = (
+            verdicts(_columns(run, "critiques", parts), deciding)
+            if verdict_rows is None
+            else verdict_rows
+        )
         order = candidates.select("prompt_id").unique(maintain_order=True)
         yield PromptBlock(
             prompts=order.join(prompts, on="prompt_id", maintain_order="left"),

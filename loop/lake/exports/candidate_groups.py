@@ -60,7 +60,13 @@ def _batch(run: RunReader, iteration: int | None, ids: pl.DataFrame) -> Iterator
     grades = _by(_rows(run, "grades", iteration, ids), "candidate_id")
     for prompt_id in ids["prompt_id"]:
         judged = [
-            Judged(c, *(said.get(c["candidate_id"], ()) for said in (critiques, rewards, grades)))
+            Judged(
+                c,
+                *(
+                    judgments.get(c["candidate_id"], ())
+                    for judgments in (critiques, rewards, grades)
+                ),
+            )
             for c in candidates[prompt_id]
         ]
         yield Group(prompts[prompt_id], judged)

@@ -76,8 +76,8 @@ def _sections(run: RunReader, contents: Contents) -> Iterator[tuple[str, str]]:
         _count(rows("rewards"), {"reward_model": "reward model"}, "rewards"),
     )
     yield "Models", "\n\n".join(filter(None, models))
-    said = _count(rows("critiques"), {"critic": "critic", "status": "status"}, "critiques")
-    yield "Critics", f"{said}\n\n{_ratings(rows('critiques'))}" if said else ""
+    critics = _count(rows("critiques"), {"critic": "critic", "status": "status"}, "critiques")
+    yield "Critics", f"{critics}\n\n{_ratings(rows('critiques'))}" if critics else ""
     yield "Rubric", _rubric(config.get("critic", {}).get("aspects"))
     trained = ("pairs", "demonstrations", "unpaired_answers")
     by_rule = [rows(name).select("rule", table=pl.lit(name)) for name in trained]

@@ -52,8 +52,8 @@ def ultrafeedback(group: Group) -> Record:
         {"candidate_id": judged.candidate["candidate_id"], "kind": judged.candidate["kind"]}
         for judged in completions
     ]
-    told = [{**one, **ids} for one, ids in zip(row["completions"], own, strict=True)]
-    return {**row, "completions": told, "prompt_id": prompt.prompt_id, "task": prompt.task}
+    with_ids = [{**one, **ids} for one, ids in zip(row["completions"], own, strict=True)]
+    return {**row, "completions": with_ids, "prompt_id": prompt.prompt_id, "task": prompt.task}
 
 
 def _is_reference(judged: Judged) -> bool:
@@ -132,8 +132,8 @@ def _mean(judged: Judged, annotations: Mapping[str, Any]) -> float | None:
     given = [r["score"] for r in judged.rewards if r["reward_model"].endswith(f":{MEAN}")]
     if given:
         return given[-1]
-    last = (said[-1] if isinstance(said, list) and said else said for said in annotations.values())
-    ratings = [r for said in last if (r := number(dict(said).get("Rating"))) is not None]
+    last = (one[-1] if isinstance(one, list) and one else one for one in annotations.values())
+    ratings = [r for value in last if (r := number(dict(value).get("Rating"))) is not None]
     return sum(ratings) / len(ratings) if ratings else None
 
 

@@ -41,12 +41,12 @@ def prompts(row: Row, make: Maker) -> Rows:
 
 def candidates(row: Row, make: Maker) -> Rows:
     """Read a prompt with one or more answers, which may have ratings, labels and a score."""
-    asked = add_family(row)
+    fields = add_family(row)
     texts = [name for name in (*ANSWER_FIELDS, *ENTRY_FIELDS) if _texts(row.glance(name))]
     if texts:
-        prompt, answer = make.prompt(asked), None
+        prompt, answer = make.prompt(fields), None
     else:
-        prompt, answer = prompt_and_answer(asked, make)
+        prompt, answer = prompt_and_answer(fields, make)
     yield prompt
     if answer is not None:
         yield from _answer_rows(prompt, answer, row, make)
@@ -123,10 +123,10 @@ def _answer_rows(
         if right is not None:
             yield make.label(candidate, name, right=right)
     verdicts = verdicts_of(row)
-    said = remark_of(row, "critique") or ""
+    comment = remark_of(row, "critique") or ""
     critic = critic_of(row)
-    if verdicts or said:
-        yield make.critique(candidate, critic or make.source, verdicts, said)
+    if verdicts or comment:
+        yield make.critique(candidate, critic or make.source, verdicts, comment)
     for name in ("score", "reward"):
         yield from make.reward(candidate, f"{make.source}:{name}", score_of(row, name))
 

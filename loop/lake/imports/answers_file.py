@@ -23,7 +23,7 @@ from ...data.files import InputError, Row, RowError, file_digest, placed_rows
 from ...data.prompt_rows import content_id
 from ...data.rating_scale import SCALES, THREE_LEVEL
 from ...data.row_fields import ANSWER_FIELDS, model_of
-from ...data.row_notes import tell_unused
+from ...data.row_notes import warn_unused
 from ...data.row_texts import identity_field
 from . import ANSWERS
 from .answer_rows import prompt_and_answer
@@ -101,7 +101,7 @@ def answers_file(path: Path, task: str | None) -> AnswersFile:
         places[identity] = place
     if not places:
         raise InputError(f"{path}: holds no rows; write one JSON object a line")
-    tell_unused(path, unused)
+    warn_unused(path, unused)
     return AnswersFile(sha256=sha256, source=path.name, task=task, rows=len(places), path=path)
 
 
@@ -134,9 +134,9 @@ def _answer(row: Row, make: Maker, place: str) -> OutsideAnswer:
     require_deciders(prompt.checks)
     identity = identity_field(row, ROW_ID) or place.rpartition(" ")[2]
     model = model_of(row) or UNKNOWN
-    asked = content_id(prompt.messages, prompt.reference, prompt.checks, prompt.task)
+    content = content_id(prompt.messages, prompt.reference, prompt.checks, prompt.task)
     candidate = external_candidate(
-        {"id": identity, "prompt": asked, "model": model, "text": text},
+        {"id": identity, "prompt": content, "model": model, "text": text},
         prompt_id=identity,
         text=text,
         source=make.source,

@@ -27,7 +27,7 @@ from ...data.row_texts import optional_text, show_value
 from .answer_rows import candidates
 from .imported_rows import Maker
 
-ASKED = frozenset(
+PROMPT_FIELDS = frozenset(
     {
         *("instruction", "prompt_id", "task", "family", "source", "reference", "checks"),
         *LISTED,
@@ -57,8 +57,8 @@ def alpaca(row: Row, make: Maker) -> Rows:
     prompt, first, second = _two(row, make)
     yield from (prompt, first, second)
     given = row.get("preference", row.get("label"))
-    said = row.get("raw_completion")
-    text = storable(said) if isinstance(said, str) else ""
+    completion = row.get("raw_completion")
+    text = storable(completion) if isinstance(completion, str) else ""
     if number(given) not in PLAIN_VOTES:
         text = f"{text}\n\n[preference as given: {given}]".strip()
     order = one_of(row, "order", ORDERS) or "as_given"
@@ -115,10 +115,10 @@ def won_in(row: Row) -> float | None:
 
 def _two(row: Row, make: Maker) -> tuple[Prompt, Candidate, Candidate]:
     """Return a prompt and its two answers."""
-    asked = add_family(row)
+    fields = add_family(row)
     if not str(row.get("instruction") or "").strip():
-        asked = asked.having({"instruction": row.get("input"), "input": ""})
-    prompt = make.prompt(asked.without(asked.keys() - ASKED))
+        fields = fields.having({"instruction": row.get("input"), "input": ""})
+    prompt = make.prompt(fields.without(fields.keys() - PROMPT_FIELDS))
     first, second = (
         make.candidate(
             prompt,

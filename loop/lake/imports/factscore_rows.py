@@ -17,7 +17,7 @@ from ...data.row_texts import text_of
 from .imported_rows import Maker
 
 TASK = "facts"
-ASKED = "Question: "
+QUESTION = "Question: "
 """The beginning of the published prompts."""
 JUDGE = human("factscore")
 SENTENCES, FACTS, RELEVANT = "annotations", "human-atomic-facts", "is-relevant"
@@ -31,9 +31,9 @@ def is_factscore(row: Row) -> bool:
 
 def factscore(row: Row, make: Maker) -> Iterator[StoredRow]:
     """Read a biography, its sentences and their statements with people's labels."""
-    asked = text_of(row.get("input"), "input").removeprefix(ASKED)
+    topic = text_of(row.get("input"), "input").removeprefix(QUESTION)
     rarity = next((name for name in list_of(row, "cat") if isinstance(name, str)), None)
-    named = {"prompt": asked, "task": make.task or TASK, "family": rarity}
+    named = {"prompt": topic, "task": make.task or TASK, "family": rarity}
     prompt = make.prompt(Row({k: v for k, v in named.items() if v is not None}))
     candidate = make.candidate(prompt, text_or_empty(row.get("output"), "output"), None)
     yield from (prompt, candidate)

@@ -211,8 +211,8 @@ def _import(job: Import, reading: FileReading, facts: Mapping[str, Json]) -> Imp
             again = _notes(job, again=True)
             for chunk, rows, left_out in _units(reading, again, some_unfit=bool(notes.unfit)):
                 if chunk in pending:
-                    told = [*rows, *overall_counts(rows), *left_out]
-                    store.commit(pending[chunk], by_type(told), {"rows": len(rows)})
+                    all_rows = [*rows, *overall_counts(rows), *left_out]
+                    store.commit(pending[chunk], by_type(all_rows), {"rows": len(rows)})
             store.flush()
             journal.record("end", f"imported {found.read} rows of {len(job.files)} files")
     finally:
@@ -224,8 +224,8 @@ def _journal(job: Import, facts: Mapping[str, Json], notes: RowNotes) -> Journal
     """Open the journal of the same import, or of a new run."""
     folder = run_folder(job.lake, job.name)
     if not (folder / JOURNAL).exists():
-        told = {UNUSED: canonical_json(notes.unused.as_json())}
-        return Journal.create(folder, {IMPORTED: canonical_json(facts), **told})
+        meta = {UNUSED: canonical_json(notes.unused.as_json())}
+        return Journal.create(folder, {IMPORTED: canonical_json(facts), **meta})
     reader = Reader(folder)
     stored = reader.meta(IMPORTED)
     reader.close()
@@ -241,17 +241,17 @@ def _units(
     """Yield the rows and filter counts of each unit, made of a fixed number of the files' rows."""
     chunk, rows = 0, list[StoredRow]()
 
-    def told(read: int) -> list[FilterCount]:
+    def filter_counts(read: int) -> list[FilterCount]:
         pairs = [row.pair_id for row in rows if isinstance(row, Pair)]
         left_out = notes.new_unfit(pairs) if some_unfit else []
         return [*notes.new_filter_counts(read), *left_out]
 
     for number, made in reading.rows(notes):
         if number // ROWS_A_UNIT > chunk:
-            yield chunk, rows, told(ROWS_A_UNIT)
+            yield chunk, rows, filter_counts(ROWS_A_UNIT)
             chunk, rows = chunk + 1, []
         rows += made
-    yield chunk, rows, told(notes.unused.rows - chunk * ROWS_A_UNIT)
+    yield chunk, rows, filter_counts(notes.unused.rows - chunk * ROWS_A_UNIT)
 
 
 def _annotate(job: Import, make: Maker, facts: Mapping[str, Json]) -> Imported:
@@ -276,7 +276,7 @@ def _annotate(job: Import, make: Maker, facts: Mapping[str, Json]) -> Imported:
         known = candidates_of(run, ids)
         reading = FileReading(files=job.files, read=lambda row, _: annotations(row, make, known))
         made = [rows for _, rows in reading.rows(notes)]
-        told = present(run, (row for rows in made for row in rows))
+        present_ids = present(run, (row for rows in made for row in rows))
     finally:
         run.close()
     found = count_rows(made, notes)
@@ -286,7 +286,7 @@ def _annotate(job: Import, make: Maker, facts: Mapping[str, Json]) -> Imported:
     counts = [replace(counted, iteration=first) for counted in notes.new_filter_counts(found.read)]
     store = RunWriter(Journal(run.folder))
     try:
-        pending = add_annotations(store, [*rows, *counts] if rows else [], identity, told)
+        pending = add_annotations(store, [*rows, *counts] if rows else [], identity, present_ids)
     finally:
         store.close()
     return _summary(job, facts, found, notes, again=not pending)

@@ -34,11 +34,11 @@ def is_annotation(row: Row) -> bool:
 
 def candidates_of(run: RunReader, ids: Iterable[str]) -> dict[str, Known]:
     """Return the candidates of a run with these ids."""
-    wanted = pl.LazyFrame({"candidate_id": list(dict.fromkeys(ids))}, {"candidate_id": pl.String})
+    id_frame = pl.LazyFrame({"candidate_id": list(dict.fromkeys(ids))}, {"candidate_id": pl.String})
     found = (
         run.scan("candidates")
         .select("candidate_id", "prompt_id", "iteration")
-        .join(wanted, on="candidate_id", how="semi")
+        .join(id_frame, on="candidate_id", how="semi")
         .collect()
     )
     return {row[0]: Stored(*row) for row in found.iter_rows()}
@@ -56,11 +56,11 @@ def add_annotations(
     store: RunWriter,
     rows: Iterable[Critique | Preference | FilterCount],
     identity: str,
-    told: frozenset[str],
+    present_ids: frozenset[str],
 ) -> bool:
     """Commit annotations, one unit an iteration; return whether any were pending.
 
-    The rows are durable on return. Rows whose ids are in `told` are there already and are skipped.
+    The rows are durable on return. Rows with `present_ids` are skipped.
     Later annotations get a later stage, so that they take precedence.
     """
     found = dict[int, list[Critique | Preference | FilterCount]]()
@@ -71,7 +71,9 @@ def add_annotations(
         key = digest([identity, iteration])
         store.journal.plan(iteration, stage, identity, lambda key=key: [key])
         for unit in store.journal.pending(iteration, stage):
-            new = [r for r in given if isinstance(r, FilterCount) or identity_of(r) not in told]
+            new = [
+                r for r in given if isinstance(r, FilterCount) or identity_of(r) not in present_ids
+            ]
             store.commit(unit.key, by_type(new), {"rows": len(new)})
             pending = True
     store.flush()
@@ -87,14 +89,14 @@ def annotations(row: Row, make: Maker, known: Mapping[str, Known]) -> Iterator[S
     who = critic_of(row)
     if who is None:
         raise RowError("no 'annotator': name who judged")
-    said = remark_of(row, "critique") or remark_of(row, "text") or ""
+    comment = remark_of(row, "critique") or remark_of(row, "text") or ""
     when = when_of(row)
     if "candidate_id" in row:
         verdicts = verdicts_of(row)
-        if not verdicts and not said:
+        if not verdicts and not comment:
             raise RowError("neither 'ratings' nor 'text' has anything on the candidate")
         yield make.critique(
-            _known_candidate(row, "candidate_id", known), who, verdicts, said, when=when
+            _known_candidate(row, "candidate_id", known), who, verdicts, comment, when=when
         )
         return
     first, second = (_known_candidate(row, name, known) for name in IDS[1:])
@@ -102,7 +104,7 @@ def annotations(row: Row, make: Maker, known: Mapping[str, Known]) -> Iterator[S
         raise RowError("'first_id' and 'second_id' must be two candidates of one prompt")
     order = one_of(row, "order", ORDERS) or "as_given"
     preferred = one_of(row, "preferred", PREFERRED)
-    yield make.preference(first, second, who, preferred, order=order, text=said, when=when)
+    yield make.preference(first, second, who, preferred, order=order, text=comment, when=when)
 
 
 def when_of(row: Row) -> WhenJudged:
@@ -117,14 +119,14 @@ def when_of(row: Row) -> WhenJudged:
 
 def _in_utc(given: str) -> str:
     try:
-        told = datetime.fromisoformat(given)
+        moment = datetime.fromisoformat(given)
     except ValueError:
-        told = None
-    if told is None or told.tzinfo is None:
+        moment = None
+    if moment is None or moment.tzinfo is None:
         raise RowError(
             f"'judged_at' must be a time with its zone, such as 2026-05-01T09:30:00Z, not {given!r}"
         )
-    return told.astimezone(UTC).isoformat(timespec="milliseconds")
+    return moment.astimezone(UTC).isoformat(timespec="milliseconds")
 
 
 def _long(given: object) -> float:

@@ -115,10 +115,13 @@ def _fate(grade: Grade) -> str:
 def _aspect_grade(candidate: Known, annotator: str, aspect: GradedAspect, given: object) -> Grade:
     """Read an annotation of one aspect."""
     last = last_of(given)
-    said = Row() if last is None else object_of(last, f"annotations.{aspect}")
-    reason, other = remark_of(said, "Rationale For Rating"), remark_of(said, "Rationale") or ""
-    types = said.get("Type")
-    grade = _grade(candidate, annotator, aspect, given, said.get("Rating"), reason or other)
+    last_object = Row() if last is None else object_of(last, f"annotations.{aspect}")
+    reason, other = (
+        remark_of(last_object, "Rationale For Rating"),
+        remark_of(last_object, "Rationale") or "",
+    )
+    types = last_object.get("Type")
+    grade = _grade(candidate, annotator, aspect, given, last_object.get("Rating"), reason or other)
     return replace(
         grade,
         types=tuple(map(str, cast("list[object]", types))) if isinstance(types, list) else (),

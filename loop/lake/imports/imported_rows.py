@@ -62,7 +62,7 @@ class WhenJudged:
         return {} if self.at is None else {"judged_at": self.at}
 
 
-UNTOLD = WhenJudged()
+UNDATED = WhenJudged()
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,7 +135,7 @@ class Maker:
         text: str,
         *,
         sample: int | None = None,
-        when: WhenJudged = UNTOLD,
+        when: WhenJudged = UNDATED,
     ) -> Critique:
         """Return the critique of a candidate from an annotator's verdicts on its aspects.
 
@@ -163,8 +163,8 @@ class Maker:
 
     def label(self, candidate: Known, name: str, *, right: bool) -> Critique:
         """Return the label `name` of an answer in a data set as a critique: whether it is right."""
-        said = AspectRating(name=name, rating=1 if right else -1, comment="")
-        return self.level_critique(candidate, f"{LABEL}{name}", [said])
+        rating = AspectRating(name=name, rating=1 if right else -1, comment="")
+        return self.level_critique(candidate, f"{LABEL}{name}", [rating])
 
     def _number(self, verdict: ImportedVerdict) -> float | None:
         """Return a rating as a number on the scale; None if it is not a number."""
@@ -208,7 +208,7 @@ class Maker:
         *,
         order: Order = "as_given",
         text: str = "",
-        when: WhenJudged = UNTOLD,
+        when: WhenJudged = UNDATED,
     ) -> Preference:
         """Return a vote between two candidates."""
         inputs: dict[str, Json] = {
@@ -269,13 +269,13 @@ def _critique(
     aspects: tuple[AspectRating, ...],
     text: str,
     sample: int | None = None,
-    when: WhenJudged = UNTOLD,
+    when: WhenJudged = UNDATED,
 ) -> Critique:
-    said = [[a.name, a.rating, a.comment] for a in aspects]
+    ratings = [[a.name, a.rating, a.comment] for a in aspects]
     inputs: dict[str, Json] = {
         "of": candidate.candidate_id,
         "critic": critic,
-        "said": said,
+        "said": ratings,
         "text": text,
         **when.inputs,
     }

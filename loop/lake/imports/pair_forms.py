@@ -64,8 +64,8 @@ def _sides(row: Row, make: Maker) -> tuple[Prompt, str, str]:
     if before:
         turns = [{"role": m.role, "content": m.content} for m in before]
         require_agreement(row, (*TEXT_FIELDS, INPUT, CONTEXT), before)
-        asked = row.without((*TEXT_FIELDS, INPUT)).having({"messages": turns})
-        return make.prompt(asked), chosen, rejected
+        prompt_row = row.without((*TEXT_FIELDS, INPUT)).having({"messages": turns})
+        return make.prompt(prompt_row), chosen, rejected
     others = [name for name in TEXT_FIELDS if name != "messages"]
     if any(row.glance(name) not in (None, "", []) for name in others):
         prompt = make.prompt(row.without(["messages"]))

@@ -131,6 +131,6 @@ def count_rows(made: Iterable[Sequence[StoredRow]], notes: RowNotes) -> Count:
     for rows in made:
         count.add(rows)
     if not count.read:
-        left_out = "".join(f"; {told}" for told in notes.sentences())
+        left_out = "".join(f"; {note}" for note in notes.sentences())
         raise InputError(f"the files hold no rows that can be imported{left_out}")
     return count

@@ -34,11 +34,11 @@ def transcript_of(row: Row, name: str) -> tuple[tuple[Message, ...], str]:
     if _blank(row.get(name)):
         return (), ""
     parts = SPEAKER.split(text_of(row.get(name), name))[1:]
-    turns = [(ROLES[who], said.strip()) for who, said in zip(parts[::2], parts[1::2], strict=True)]
+    turns = [(ROLES[who], turn.strip()) for who, turn in zip(parts[::2], parts[1::2], strict=True)]
     if turns[-1][0] != "assistant":
         raise RowError(f"{name!r} must end with a turn of the assistant")
     before = tuple(
-        Message(role=role, content=text_of(said, f"{name}, turn {n}"))
-        for n, (role, said) in enumerate(turns[:-1], start=1)
+        Message(role=role, content=text_of(text, f"{name}, turn {n}"))
+        for n, (role, text) in enumerate(turns[:-1], start=1)
     )
     return before, storable(turns[-1][1])

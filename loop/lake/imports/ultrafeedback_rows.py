@@ -66,12 +66,12 @@ def ultrafeedback(row: Row, make: Maker) -> Rows:
 
 def prompt_of(row: Row, make: Maker) -> Prompt:
     """Return the prompt; the same instruction of two sources is two prompts."""
-    asked = only(row, "messages" if row.get("messages") else "instruction")
+    question = only(row, "messages" if row.get("messages") else "instruction")
     right = [answer for answer in list_of(row, CORRECT) if answer != NO_ANSWER]
-    if "reference" not in asked:
-        asked = asked.having({"reference": right[0] if len(right) == 1 else None})
+    if "reference" not in question:
+        question = question.having({"reference": right[0] if len(right) == 1 else None})
     prompt = replace(
-        make.prompt(asked),
+        make.prompt(question),
         correct_answers=tuple(map(str, right)) if len(right) > 1 else None,
         incorrect_answers=listed_answers(row, INCORRECT),
     )
@@ -134,7 +134,7 @@ def _reward(candidate: Candidate, name: str, score: float | None, make: Maker) -
 def _verdict(name: str, value: object) -> ImportedVerdict:
     """Return one aspect's annotation."""
     last = last_of(value)
-    said = Row() if last is None else object_of(last, f"annotations.{name}")
-    reasons = [remark_of(said, "Rationale For Rating"), remark_of(said, "Rationale")]
+    last_object = Row() if last is None else object_of(last, f"annotations.{name}")
+    reasons = [remark_of(last_object, "Rationale For Rating"), remark_of(last_object, "Rationale")]
     comment = "\n\n".join(reason for reason in reasons if reason)
-    return ImportedVerdict(name=name, given=said.get("Rating"), comment=comment)
+    return ImportedVerdict(name=name, given=last_object.get("Rating"), comment=comment)

@@ -93,7 +93,9 @@ def alarm_rows(run: RunReader, iteration: int | None = None) -> pl.LazyFrame:
 
 def sentence(alarm: Alarm) -> str:
     """Return an alarm as a line: its code and its event."""
-    return f"{code_of(alarm).code}: {alarm.told}" + (" (can stop the run)" if alarm.stops else "")
+    return f"{code_of(alarm).code}: {alarm.message}" + (
+        " (can stop the run)" if alarm.stops else ""
+    )
 
 
 def alarm_fields(alarm: Alarm) -> dict[str, Json]:
@@ -118,6 +120,6 @@ def _of_probe(number: Evaluation) -> Alarm:
         after=-number.value,
         limit=-(number.stderr or 0.0),
         stops=False,
-        told=describe_fall(number),
+        message=describe_fall(number),
         examples=(),
     )

@@ -41,10 +41,10 @@ class AnswerLogprobs:
     def as_json(self) -> dict[str, Json]:
         """Return the fields, for a JSON document."""
         sides = {"chosen": self.chosen, "rejected": self.rejected}
-        told: dict[str, Json] = {
+        document: dict[str, Json] = {
             side: {"reference": nats[0], "trained": nats[1]} for side, nats in sides.items()
         }
-        return {**told, "chosen_below_reference": self.below}
+        return {**document, "chosen_below_reference": self.below}
 
     def warning(self) -> str | None:
         """Return a sentence if many chosen answers became less probable."""

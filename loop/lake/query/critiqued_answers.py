@@ -43,8 +43,8 @@ def as_json_line(critique: Critique) -> str:
 def as_text(critique: Critique, width: int) -> str:
     """Return the row's id, status and ratings, and below the first line of the reason."""
     rated = [f"{aspect.name} {aspect.rating}" for aspect in critique.aspects]
-    told = rated if critique.status == SCORED else ["no rating"]
-    first = f"{critique.prompt_id}: {', '.join([critique.status, *told])}"
+    ratings = rated if critique.status == SCORED else ["no rating"]
+    first = f"{critique.prompt_id}: {', '.join([critique.status, *ratings])}"
     lines = [first, *(f"{INDENT}{line}" for line in _reason(critique))]
     return "\n".join(_cut(line, width) for line in lines)
 

@@ -128,26 +128,26 @@ def stream_rows(
     timed = nullcontext if limit_s is None else limit_s.counting
 
     def scan(
-        columns: list[str] | None, wanted: pl.Expr | None, limit: int | None, _batch: int | None
+        columns: list[str] | None, predicate: pl.Expr | None, limit: int | None, _batch: int | None
     ) -> Iterator[pl.DataFrame]:
         try:
             with opened() as relation:
-                asked = relation if limit is None else relation.limit(limit)
-                if columns and wanted is None:
-                    asked = asked.project(", ".join(map(quote_name, columns)))
+                query = relation if limit is None else relation.limit(limit)
+                if columns and predicate is None:
+                    query = query.project(", ".join(map(quote_name, columns)))
                 with timed():
-                    batches = asked.to_arrow_reader(BATCH)
+                    batches = query.to_arrow_reader(BATCH)
                 while True:
                     with timed():
                         batch = next(batches, None)
                     if batch is None:
                         return
                     frame = _writable(pl.DataFrame(batch))
-                    frame = frame if wanted is None else frame.filter(wanted)
+                    frame = frame if predicate is None else frame.filter(predicate)
                     yield frame.select(columns or pl.all())
         except (OSError, duckdb.Error) as error:
-            told = None if limit_s is None else limit_s.message
-            raise SqlError(told or sentence(error)) from error
+            message = None if limit_s is None else limit_s.message
+            raise SqlError(message or sentence(error)) from error
 
     return register_io_source(scan, schema=dict(schema))
 
@@ -169,5 +169,5 @@ def _writable(frame: pl.DataFrame) -> pl.DataFrame:
 
 def sentence(error: Exception) -> str:
     """Return DuckDB's error on one line, without the query that it repeats."""
-    told = str(error).partition("\n\nLINE ")[0]
-    return " ".join(told.split())
+    message = str(error).partition("\n\nLINE ")[0]
+    return " ".join(message.split())

@@ -18,9 +18,11 @@ def warnings(journal: Reader) -> list[str]:
 def _changes(journal: Reader) -> list[str]:
     by_model: dict[str, dict[tuple[int, str], list[Serving]]] = {}
     for serving in journal.serving_reports():
-        stages = by_model.setdefault(str(serving.said.get("asked")), {})
+        stages = by_model.setdefault(str(serving.report.get("asked")), {})
         stages.setdefault((serving.iteration, serving.stage), []).append(serving)
-    return [told for model, stages in by_model.items() for told in _model_changes(model, stages)]
+    return [
+        change for model, stages in by_model.items() for change in _model_changes(model, stages)
+    ]
 
 
 def _model_changes(model: str, stages: Mapping[tuple[int, str], list[Serving]]) -> list[str]:
@@ -39,14 +41,14 @@ def _model_changes(model: str, stages: Mapping[tuple[int, str], list[Serving]]) 
 
 
 def _name_of(serving: Serving) -> str:
-    model = str(serving.said.get("model") or "a model without a name")
-    fingerprint = serving.said.get("system_fingerprint")
+    model = str(serving.report.get("model") or "a model without a name")
+    fingerprint = serving.report.get("system_fingerprint")
     return f"{model} ({fingerprint})" if fingerprint else model
 
 
-def _join_some(said: list[str]) -> str:
-    more = len(said) - SHOWN
-    return " and ".join(said[:SHOWN]) + (f" and {more} others" if more > 0 else "")
+def _join_some(parts: list[str]) -> str:
+    more = len(parts) - SHOWN
+    return " and ".join(parts[:SHOWN]) + (f" and {more} others" if more > 0 else "")
 
 
 def _remarks(journal: Reader) -> list[str]:

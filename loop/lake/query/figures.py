@@ -86,13 +86,13 @@ def figure_values(
     figures = _figures(measured)
     if not figures:
         raise NotMeasuredError(f"run {run.folder.name} was not measured on {split!r}")
-    wanted = [figure for figure in figures if only in (None, figure.name)]
-    if not wanted:
+    chosen = [figure for figure in figures if only in (None, figure.name)]
+    if not chosen:
         known = ", ".join(figure.name for figure in figures)
         raise NotMeasuredError(
             f"run {run.folder.name} lacks the figure {only!r} on {split!r}: it has {known}"
         )
-    values = pl.concat([value_rows(scores, figure, measured) for figure in wanted])
+    values = pl.concat([value_rows(scores, figure, measured) for figure in chosen])
     prompts = run.scan("prompts").select(
         "prompt_id", "eval_set", "task", "family", "source", "cluster"
     )
@@ -130,24 +130,24 @@ def deciding_of(run: RunReader, split: str) -> Figure | None:
     return deciding(measured_metrics(run.scan("scores").filter(measured_on(split))))
 
 
-def shown_split(run: RunReader, wanted: str | None = None) -> str | None:
-    """Return the split whose figures are shown: `wanted`, else held-out, else dev.
+def shown_split(run: RunReader, requested: str | None = None) -> str | None:
+    """Return the split whose figures are shown: `requested`, else held-out, else dev.
 
-    `wanted` can also be the name of a set of held-out prompts. None if nothing was measured.
+    `requested` can also be the name of a set of held-out prompts. None if nothing was measured.
 
     Raises:
-        NotMeasuredError: if nothing was measured on `wanted`.
+        NotMeasuredError: if nothing was measured on `requested`.
     """
     numbers = run.scan("evaluations").select(pl.col("benchmark").unique()).collect()
     measured = numbers["benchmark"].to_list()
     found = {*measured, *(HELD_OUT for name in measured if eval_set_of(name) is not None)}
-    if wanted is not None and eval_set_benchmark(wanted) in found:
-        return eval_set_benchmark(wanted)
-    if wanted is not None and wanted not in found:
+    if requested is not None and eval_set_benchmark(requested) in found:
+        return eval_set_benchmark(requested)
+    if requested is not None and requested not in found:
         sets = sorted(eval_set for name in measured if (eval_set := eval_set_of(name)) is not None)
         splits = [split for split in (HELD_OUT, DEV) if split in found]
         known = ", ".join([*splits, *sets]) or "nothing"
         raise NotMeasuredError(
-            f"run {run.folder.name} was not measured on the split {wanted!r}: it has {known}"
+            f"run {run.folder.name} was not measured on the split {requested!r}: it has {known}"
         )
-    return wanted or next((split for split in (HELD_OUT, DEV) if split in found), None)
+    return requested or next((split for split in (HELD_OUT, DEV) if split in found), None)

@@ -87,13 +87,13 @@ def format_levels(rows: Iterable[ModelFigure]) -> str | None:
     for row in rows:
         if row.change_low is not None and row.change_level is not None:
             levels.setdefault(row.scope, []).append(row.change_level)
-    told = {scope: _range(found) for scope, found in levels.items()}
-    if not told:
+    ranges = {scope: _range(found) for scope, found in levels.items()}
+    if not ranges:
         return None
     of = "of changes: one-sided level"
-    if len(set(told.values())) == 1:
-        return f"intervals {of} {next(iter(told.values()))} per bound"
-    parts = ", ".join(f"{level} ({scope})" for scope, level in told.items())
+    if len(set(ranges.values())) == 1:
+        return f"intervals {of} {next(iter(ranges.values()))} per bound"
+    parts = ", ".join(f"{level} ({scope})" for scope, level in ranges.items())
     return f"intervals {of} per bound: {parts}"
 
 

@@ -32,7 +32,7 @@ def judges_of(run: RunReader) -> dict[str, str]:
     config = cast("dict[str, Any]", json.loads(run.journal.meta("config") or "{}"))
     critic, assessment = config.get("critic", {}), config.get("assessment", {})
     own = {VERIFIER: critic.get("verifier"), "files": fingerprint.get("own")}
-    asked = {
+    settings = {
         name: critic.get(name) for name in ("kind", "aspects", "task_aspects", "use_reference")
     }
     reference = fingerprint.get("reference")
@@ -46,11 +46,11 @@ def judges_of(run: RunReader) -> dict[str, str]:
         }
     judges: dict[str, Json] = {
         VERIFIER: own,
-        CRITIC: [fingerprint.get("critic"), fingerprint.get("templates"), asked, own],
+        CRITIC: [fingerprint.get("critic"), fingerprint.get("templates"), settings, own],
         REWARD_MODEL: fingerprint.get("reward"),
         ANNOTATORS: [compared, assessment.get("annotators"), against],
         ANSWER_JUDGE: fingerprint.get("scores"),
         ORACLE: assessment.get("oracle"),
         START: fingerprint.get("policy"),
     }
-    return {kind: digest(said) for kind, said in judges.items()}
+    return {kind: digest(judge) for kind, judge in judges.items()}

@@ -55,8 +55,10 @@ def step_policies(run: RunReader) -> list[Checkpoint]:
     return _rows(run, pl.col("at_step").is_not_null())
 
 
-def _rows(run: RunReader, wanted: pl.Expr) -> list[Checkpoint]:
-    rows = run.scan("checkpoints").filter(wanted).sort("iteration", "at_step", maintain_order=True)
+def _rows(run: RunReader, condition: pl.Expr) -> list[Checkpoint]:
+    rows = (
+        run.scan("checkpoints").filter(condition).sort("iteration", "at_step", maintain_order=True)
+    )
     return frame_rows(Checkpoint, rows.collect())
 
 

@@ -108,9 +108,9 @@ def _is_whole(ended: str | None, journal: Reader) -> bool:
     """Return whether a run completed its configured iterations, by the last reason for its end."""
     if ended is None or not ended.startswith(("done", "imported")):
         return False
-    told = _WHOLE.fullmatch(ended)
-    wanted = json.loads(journal.meta("config") or "{}").get("iterations", 0)
-    return told is None or int(told[1]) >= wanted
+    matched = _WHOLE.fullmatch(ended)
+    iterations = json.loads(journal.meta("config") or "{}").get("iterations", 0)
+    return matched is None or int(matched[1]) >= iterations
 
 
 def _elsewhere(journal: Reader) -> str | None:
@@ -149,15 +149,15 @@ def _to_go_on(state: RunState) -> Iterator[Need]:
     elif state.ended is None:
         yield Need(what=_describe_interruption(state), command=resume)
     else:
-        kind, _, told = state.ended.partition(": ")
-        told = _cut(told)
+        kind, _, detail = state.ended.partition(": ")
+        detail = _cut(detail)
         if kind == "BudgetReachedError":
-            yield _after_the_budget(state, told)
+            yield _after_the_budget(state, detail)
         elif kind == "UnreadRepliesError":
-            yield _after_unread_replies(state, told)
+            yield _after_unread_replies(state, detail)
         else:
             sentence, words, options = _AFTER.get(kind, _AN_ERROR)
-            why = told or ("a stop was asked for" if kind == "Stopped" else state.ended)
+            why = detail or ("a stop was asked for" if kind == "Stopped" else state.ended)
             yield Need(what=sentence.format(told=why), command=state.command(words, options))
 
 
@@ -171,25 +171,25 @@ def _describe_interruption(state: RunState) -> str:
     return f"its process{paused} is gone and left no reason: what it made is kept; resume it"
 
 
-def _cut(told: str) -> str:
+def _cut(detail: str) -> str:
     """Return why a run ended, shortened, and without the advice that the command repeats."""
-    why = _COMMAND.split(told, maxsplit=1)[0].strip().rstrip(".")
+    why = _COMMAND.split(detail, maxsplit=1)[0].strip().rstrip(".")
     return why if len(why) <= LONGEST else f"{why[:LONGEST]} …"
 
 
-def _after_the_budget(state: RunState, told: str) -> Need:
-    limit = _LIMIT.search(told)
+def _after_the_budget(state: RunState, detail: str) -> Need:
+    limit = _LIMIT.search(detail)
     option = f"--max-{limit[1].replace('_', '-')} N" if limit else ""
     higher = f"; give it N above {limit[2]}" if limit else ""
     return Need(
-        what=f"its budget is used up: {told}{higher}", command=state.command("resume", option)
+        what=f"its budget is used up: {detail}{higher}", command=state.command("resume", option)
     )
 
 
-def _after_unread_replies(state: RunState, told: str) -> Need:
-    listed = _LISTS.get(told.partition(":")[0])
+def _after_unread_replies(state: RunState, detail: str) -> Need:
+    listed = _LISTS.get(detail.partition(":")[0])
     return Need(
-        what=f"replies could not be read: {told}. Fix the cause, then resume the run",
+        what=f"replies could not be read: {detail}. Fix the cause, then resume the run",
         command=state.command("resume") if listed is None else state.command(listed, "--unscored"),
     )
 

@@ -20,7 +20,7 @@ from rich.text import Text
 
 from ...data.sanitize import one_line
 from ...data.short_id import short_id
-from ...data.text_wrap import tell
+from ...data.text_wrap import print_wrapped
 from ..trace.word_diff import marked_diff
 
 LONGEST = 1000
@@ -120,7 +120,7 @@ def print_columns(
 ) -> None:
     """Print a table in the width of a console, and the names of the columns that do not fit."""
     if title is not None:
-        tell(console, title)
+        print_wrapped(console, title)
     kept = _fitting_columns(columns, console.width)
     table = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=(0, GAP - 1, 0, 0))
     for column in kept:
@@ -135,7 +135,7 @@ def print_columns(
     console.print(table)
     left_out = ", ".join(column.name for column in columns if column not in kept)
     if left_out:
-        tell(console, f"left out at {console.width} columns: {left_out}; --json has all")
+        print_wrapped(console, f"left out at {console.width} columns: {left_out}; --json has all")
 
 
 def _fitting_columns(columns: Sequence[DrawnColumn], width: int) -> list[DrawnColumn]:
@@ -156,10 +156,10 @@ def _columns(shown: pl.DataFrame, *, is_list: bool) -> Iterator[DrawnColumn]:
     for name, dtype in shown.schema.items():
         if compared and name == CHOSEN:
             both = shown.select(REJECTED, CHOSEN).iter_rows()
-            told = [
+            columns = [
                 marked_diff(cell_text(rejected), cell_text(chosen)) for rejected, chosen in both
             ]
-            yield DrawnColumn(name=DIFFERENCE, cells=told, is_prose=True)
+            yield DrawnColumn(name=DIFFERENCE, cells=columns, is_prose=True)
         elif not (compared and name == REJECTED):
             cells = [Text(cell_text(value)) for value in shown[name].to_list()]
             yield DrawnColumn(

@@ -92,8 +92,8 @@ def require_iteration(run: RunReader, iteration: int | None) -> None:
 
 def evaluations(run: RunReader) -> list[Evaluation]:
     """Return the run's numbers on its held-out prompts and on its capability probes."""
-    wanted = measured_on(HELD_OUT) | pl.col("benchmark").str.starts_with(PREFIX)
-    frame = run.scan("evaluations").filter(wanted).collect()
+    condition = measured_on(HELD_OUT) | pl.col("benchmark").str.starts_with(PREFIX)
+    frame = run.scan("evaluations").filter(condition).collect()
     return [Evaluation(**row) for row in frame.to_dicts()]
 
 
@@ -111,9 +111,9 @@ def status(run: RunReader, iteration: int | None = None) -> dict[str, Json]:
     every = run.journal.stages()
     stages = [state for state in every if measured_beside(state.stage) is None]
     last = max((state.iteration for state in stages), default=-1)
-    asked = [n for n in range(last + 1) if iteration is None or n == iteration]
-    trained = {n: told for n in asked if (told := answer_logprobs(run, n)) is not None}
-    sinking = [text for told in trained.values() if (text := told.warning()) is not None]
+    iterations = [n for n in range(last + 1) if iteration is None or n == iteration]
+    trained = {n: logprobs for n in iterations if (logprobs := answer_logprobs(run, n)) is not None}
+    sinking = [text for logprobs in trained.values() if (text := logprobs.warning()) is not None]
     return {
         "run": run.folder.name,
         "ended": ending(run.journal),
@@ -148,7 +148,7 @@ def status(run: RunReader, iteration: int | None = None) -> dict[str, Json]:
                     if s.iteration == number
                 ],
             }
-            for number in asked
+            for number in iterations
         ],
         "beside": [
             {"benchmark": name, "iteration": number, "counts": _made_counts(run, number, name)}
@@ -196,8 +196,8 @@ def _filter_counts(run: RunReader, iteration: int) -> list[Json]:
 
 def _unused_fields(run: RunReader) -> Json:
     """Return the fields of imported files that were not used, with the number of rows, or None."""
-    told = run.journal.meta(UNUSED)
-    return None if told is None else json.loads(told)
+    text = run.journal.meta(UNUSED)
+    return None if text is None else json.loads(text)
 
 
 def ending(journal: Reader) -> str | None:

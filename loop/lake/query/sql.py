@@ -21,7 +21,7 @@ import polars as pl
 from ....stores.derived import DERIVED, derived_names, open_derived
 from ....stores.lake import RunReader, run_names
 from ....stores.schemas import SCHEMAS
-from ....stores.views import JOURNAL_TABLES, VIEWS, journal_table, when_asked
+from ....stores.views import JOURNAL_TABLES, VIEWS, journal_table, lazy_rows
 from .duckdb_rows import (
     PRIVATE,
     SqlError,
@@ -136,7 +136,7 @@ class _Tables:
             derived = open_derived(reader.folder, name)
             for table in derived.tables:
                 full, scan = f"{name}.{table}", partial(derived.scan, table)
-                rows = scan() if full in self._sql else when_asked(pl.Schema(SCHEMAS[table]), scan)
+                rows = scan() if full in self._sql else lazy_rows(pl.Schema(SCHEMAS[table]), scan)
                 place = f"{DERIVED}.{quote_name(full)}"
                 self._add(reader, place, register_frame(self._connection, rows))
 
@@ -146,7 +146,7 @@ class _Tables:
         for table, schema in (*SCHEMAS.items(), *JOURNAL_TABLES.items()):
             if not self._names(table):
                 run = {"run": pl.String(), **pl.Schema(schema)}
-                rows = when_asked(run, partial(_rows_of_runs, tuple(self._folders), table))
+                rows = lazy_rows(run, partial(_rows_of_runs, tuple(self._folders), table))
                 name = register_frame(self._connection, rows)
                 self._selects[table] = [f"select * from {name}"]  # noqa: S608 -- our own
         for table, parts in self._selects.items():

@@ -17,7 +17,7 @@ from ....stores.derived import scan_derived
 from ....stores.lake import RunReader
 from ....stores.schemas import SCHEMAS
 from ....stores.table_rows import RowRange
-from ....stores.views import when_asked
+from ....stores.views import lazy_rows
 from .duckdb_rows import PLACE, SqlError, among, cursor, literal, select_rows, sentence, stream_rows
 from .filters import BY_CRITIQUE, FILTERS, JOINED, TABLES, Filter, RowTable
 from .runs import require_iteration
@@ -80,14 +80,14 @@ def rows(
     """
     about = table_of(table)
     given = (filters or {}).items()
-    wanted = {name: value for name, value in given if value is not None and value is not False}
-    for name in wanted:
+    values = {name: value for name, value in given if value is not None and value is not False}
+    for name in values:
         check("filter", name, about.filters)
     require_iteration(run, iteration)
     instead = {} if derived is None else {table: scan_derived(run.folder, derived, table)}
-    for name, value in wanted.items():
+    for name, value in values.items():
         _require_known(run, table, about, name, value, instead)
-    conditions = [*where, *_conditions(about, wanted)]
+    conditions = [*where, *_conditions(about, values)]
     if derived is not None and iteration is not None:
         conditions.append(f"iteration = {iteration}")
     shown = [*(columns or [*about.stored, *about.added])]
@@ -122,7 +122,7 @@ def rows(
         places = state.frame(sql, in_order=ranked is None)[PLACE]
         return state.at(table, places.to_list(), shown, added).lazy()
 
-    return when_asked(schema, page)
+    return lazy_rows(schema, page)
 
 
 class QueryTables:
@@ -271,11 +271,11 @@ def _order(about: RowTable, sort: str) -> str:
     return f"{quote_name(column)} {way} nulls last" + (f", {about.key}" if about.key else "")
 
 
-def _conditions(about: RowTable, wanted: Mapping[str, Any]) -> list[str]:
+def _conditions(about: RowTable, values: Mapping[str, Any]) -> list[str]:
     """Return the filters in SQL."""
     by_critique = BY_CRITIQUE if about.candidate else frozenset[str]()
     conditions = list[str]()
-    for name, value in wanted.items():
+    for name, value in values.items():
         condition = FILTERS[name][1]
         if condition.operator == "~":
             matches = _pattern(str(value))
@@ -283,19 +283,19 @@ def _conditions(about: RowTable, wanted: Mapping[str, Any]) -> list[str]:
             conditions.append(f"({' or '.join(found)})")
         elif name not in by_critique:
             conditions.append(f"{condition.column} {condition.operator} {literal(value)}")
-    return [*conditions, *_by_critique(about, wanted)]
+    return [*conditions, *_by_critique(about, values)]
 
 
-def _by_critique(about: RowTable, wanted: Mapping[str, Any]) -> list[str]:
+def _by_critique(about: RowTable, values: Mapping[str, Any]) -> list[str]:
     """Return the condition on a candidate's critiques: one of them must meet all of it."""
     if not about.candidate:
         return []
     aspect = [
-        f"a.{field} = {literal(wanted[name])}"
+        f"a.{field} = {literal(values[name])}"
         for name, field in (("aspect", "name"), ("rating", "rating"))
-        if name in wanted
+        if name in values
     ]
-    conditions = ["status != 'scored'"] if "unscored" in wanted else []
+    conditions = ["status != 'scored'"] if "unscored" in values else []
     if aspect:
         conditions.append(f"len(list_filter(aspects, lambda a: {' and '.join(aspect)})) > 0")
     if not conditions or about.key == "critique_id":

@@ -71,11 +71,11 @@ def whole_figures(
     own = pl.col("metric") == CONTROLLED
     of_form = pl.col("metric").str.contains(BY_FORM, literal=True)
     rated = pl.col("metric").str.starts_with(RATING)
-    wanted = own | (of_form & ~rated) if only is None else pl.col("metric") == only
+    condition = own | (of_form & ~rated) if only is None else pl.col("metric") == only
     scored = run.scan("scores").filter(first_and(split, step)).select("metric").unique()
     numbers = (
         run.scan("evaluations")
-        .filter(first_and(split, step), wanted)
+        .filter(first_and(split, step), condition)
         .join(scored, on="metric", how="anti")
         .with_columns(pl.col("benchmark").str.replace(STEP_PREFIX, ""))
         .sort("benchmark", "metric", "iteration")

@@ -110,9 +110,9 @@ def _overlaps(prompts: pl.DataFrame, tested: Split, known: Split) -> pl.Series:
 
 def _prompt_texts(prompts: list[Prompt]) -> pl.DataFrame:
     rows = [
-        (p.prompt_id, p.split, p.family, p.eval_set, said)
+        (p.prompt_id, p.split, p.family, p.eval_set, text)
         for p in prompts
-        for said in ("\n".join(m.content for m in p.messages if m.role != SYSTEM),)
+        for text in ("\n".join(m.content for m in p.messages if m.role != SYSTEM),)
     ]
     names = ["id", "split", "family", "eval_set", "text"]
     schema = dict.fromkeys(names, pl.String())

@@ -40,7 +40,7 @@ class Missing:
 def missing(lake: Path, indexed: frozenset[str]) -> Missing:
     """Compare the committed rows of the runs with the index."""
     parts: dict[str, list[Part]] = {}
-    wanted = set[str]()
+    tables = set[str]()
     unread = False
     for name in run_names(lake):
         try:
@@ -51,10 +51,10 @@ def missing(lake: Path, indexed: frozenset[str]) -> Missing:
             continue
         keyed = {part_key(name, part): part for part in _parts_to_index(run)}
         run.close()
-        wanted.update(keyed)
+        tables.update(keyed)
         parts[name] = [part for key, part in keyed.items() if key not in indexed]
     # Parts of a run that cannot be read now may not be stale.
-    return Missing(parts=parts, stale=frozenset() if unread else indexed - wanted)
+    return Missing(parts=parts, stale=frozenset() if unread else indexed - tables)
 
 
 def catch_up(lake: Path, index: IndexWriter) -> None:
@@ -110,9 +110,9 @@ def _rows(run: RunReader, table: str, parts: Sequence[Part], tasks: pl.DataFrame
     try:
         there = rows.collect()
     except (pl.exceptions.PolarsError, OSError) as error:
-        said = str(error).partition("\n")[0]
+        message = str(error).partition("\n")[0]
         raise DamagedError(
-            f"{table} of run {name} cannot be read ({said}); `lpfloop lake verify "
+            f"{table} of run {name} cannot be read ({message}); `lpfloop lake verify "
             f"{run_argument(run.folder)}` says more"
         ) from error
     found = there.with_columns(pl.lit(name).alias("run"), pl.Series("part", keys))

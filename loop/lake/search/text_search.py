@@ -40,7 +40,7 @@ class TextSearch:
     limit: int = 20
 
 
-def search(lake: Path, wanted: TextSearch) -> pl.DataFrame:
+def search(lake: Path, query: TextSearch) -> pl.DataFrame:
     """Return the best matches, best first, each with the words around the match.
 
     Rows that the index lacks are added first.
@@ -50,37 +50,37 @@ def search(lake: Path, wanted: TextSearch) -> pl.DataFrame:
         NoSuchRunError: if the run does not exist, or the lake is empty.
         IndexUnusableError: if the index is missing or cannot answer it.
     """
-    question = parse_query(wanted)
-    if wanted.run is not None or not run_names(lake):
-        open_run(lake, wanted.run).close()
+    question = parse_query(query)
+    if query.run is not None or not run_names(lake):
+        open_run(lake, query.run).close()
     found = _up_to_date(lake).search(question)
     words = [*WORD.findall(question.words), *WORD.findall(" ".join(question.phrases))]
     snippets = [snippet(text, words) for text in found["text"]]
     return found.with_columns(snippet=pl.Series(snippets, dtype=pl.String)).select(COLUMNS)
 
 
-def parse_query(wanted: TextSearch) -> IndexQuery:
+def parse_query(query: TextSearch) -> IndexQuery:
     """Return a query's words, any of which may match, and its phrases, all of which must.
 
     Raises:
         InputError: if it lacks words, or has an unclosed quotation mark.
     """
-    if wanted.text.count('"') % 2:
+    if query.text.count('"') % 2:
         raise InputError(
-            f"query {wanted.text!r}: a quotation mark is open; put one on both sides of a phrase"
+            f"query {query.text!r}: a quotation mark is open; put one on both sides of a phrase"
         )
-    phrases = [" ".join(WORD.findall(phrase)) for phrase in PHRASE.findall(wanted.text)]
-    words = " ".join(WORD.findall(PHRASE.sub(" ", wanted.text)))
+    phrases = [" ".join(WORD.findall(phrase)) for phrase in PHRASE.findall(query.text)]
+    words = " ".join(WORD.findall(PHRASE.sub(" ", query.text)))
     if not (words or any(phrases)):
-        raise InputError(f"query {wanted.text!r}: give at least one word")
+        raise InputError(f"query {query.text!r}: give at least one word")
     return IndexQuery(
-        table=wanted.table,
+        table=query.table,
         words=words,
         phrases=tuple(phrase for phrase in phrases if phrase),
-        run=wanted.run,
-        iteration=wanted.iteration,
-        task=wanted.task,
-        limit=wanted.limit,
+        run=query.run,
+        iteration=query.iteration,
+        task=query.task,
+        limit=query.limit,
     )
 
 

@@ -54,26 +54,26 @@ class Side:
         return f"iteration {self.iteration} of run {self.run.folder.name}"
 
 
-def diff(run: RunReader, wanted: DiffRequest, other: RunReader | None = None) -> Diff:
+def diff(run: RunReader, request: DiffRequest, other: RunReader | None = None) -> Diff:
     """Compare two iterations prompt by prompt; the second may be of another run.
 
     Raises:
         DiffError: if one of them was not measured, or they share no prompts.
     """
-    before, after = _sides(run, other or run, wanted)
-    paired = _pair_prompts(before, after, wanted)
-    metrics = _listed_metrics(paired, wanted)
+    before, after = _sides(run, other or run, request)
+    paired = _pair_prompts(before, after, request)
+    metrics = _listed_metrics(paired, request)
     changed = changes(paired, metrics)
-    shown = metrics if wanted.by == "family" or wanted.metric is not None else None
+    shown = metrics if request.by == "family" or request.metric is not None else None
     on_both: Mapping[tuple[str, str], PolicyVerdict] = {}
     if other in (None, run):
-        on_both = _verdicts(after, before, wanted.benchmark)
+        on_both = _verdicts(after, before, request.benchmark)
     return Diff(
         before=str(before),
         after=str(after),
-        benchmark=wanted.benchmark,
-        summary=summary(paired, shown, wanted.by, on_both),
-        changes=_with_answers(before, after, changed) if wanted.answers else changed,
+        benchmark=request.benchmark,
+        summary=summary(paired, shown, request.by, on_both),
+        changes=_with_answers(before, after, changed) if request.answers else changed,
     )
 
 
@@ -89,10 +89,10 @@ def _verdicts(after: Side, before: Side, benchmark: str) -> Mapping[tuple[str, s
     }
 
 
-def _listed_metrics(paired: pl.DataFrame, wanted: DiffRequest) -> list[str]:
+def _listed_metrics(paired: pl.DataFrame, request: DiffRequest) -> list[str]:
     """Return the metrics whose changes are listed: the requested one, or the deciding ones."""
-    if wanted.metric is not None:
-        return [wanted.metric]
+    if request.metric is not None:
+        return [request.metric]
     measured = paired["metric"].unique().sort().to_list()
     figure = deciding(measured)
     if figure is None:
@@ -100,19 +100,19 @@ def _listed_metrics(paired: pl.DataFrame, wanted: DiffRequest) -> list[str]:
     return [APPROVAL.name] if figure == APPROVAL else metrics_of(figure, measured)
 
 
-def _sides(run: RunReader, other: RunReader, wanted: DiffRequest) -> tuple[Side, Side]:
+def _sides(run: RunReader, other: RunReader, request: DiffRequest) -> tuple[Side, Side]:
     """Return the two measurements: by default M_0's and the last, or the last of each run."""
-    after = wanted.after
+    after = request.after
     if after is None:
-        after = _measured_iterations(other, wanted.benchmark)[-1]
-    before = wanted.before
+        after = _measured_iterations(other, request.benchmark)[-1]
+    before = request.before
     if before is None:
         earlier = [
-            t for t in _measured_iterations(run, wanted.benchmark) if other is not run or t < after
+            t for t in _measured_iterations(run, request.benchmark) if other is not run or t < after
         ]
         if not earlier:
             raise DiffError(
-                f"run {run.folder.name} was not measured on {wanted.benchmark!r} before iteration "
+                f"run {run.folder.name} was not measured on {request.benchmark!r} before iteration "
                 f"{after}: choose two with --from and --to"
             )
         before = earlier[0] if other is run else earlier[-1]
@@ -128,19 +128,19 @@ def _measured_iterations(run: RunReader, benchmark: str) -> list[int]:
     return found
 
 
-def _pair_prompts(before: Side, after: Side, wanted: DiffRequest) -> pl.DataFrame:
+def _pair_prompts(before: Side, after: Side, request: DiffRequest) -> pl.DataFrame:
     """Return the prompts that both measured: task, metric, and the two values."""
-    old, new = _values(before, wanted), _values(after, wanted)
+    old, new = _values(before, request), _values(after, request)
     paired = old.join(new, on=("prompt_id", "metric"), suffix="_after", validate="1:1")
     kept = before.run.scan("prompts").select("prompt_id", "task", "family", "cluster")
     prompts = kept.unique("prompt_id", keep="first")
     rows = paired.lazy().join(prompts, on="prompt_id", how="left").collect()
-    if wanted.task is not None:
-        rows = rows.filter(pl.col("task") == wanted.task)
+    if request.task is not None:
+        rows = rows.filter(pl.col("task") == request.task)
     if not rows.height:
-        task = f" with task {wanted.task!r}" if wanted.task else ""
-        raise DiffError(f"{before} and {after} share no prompts{task} on {wanted.benchmark!r}")
-    if wanted.by == "family" and rows["family"].null_count() == rows.height:
+        task = f" with task {request.task!r}" if request.task else ""
+        raise DiffError(f"{before} and {after} share no prompts{task} on {request.benchmark!r}")
+    if request.by == "family" and rows["family"].null_count() == rows.height:
         raise DiffError(
             f"the prompts of {before} are of no family: a file may name it in the field that "
             "prompts.fields.family says"
@@ -148,9 +148,11 @@ def _pair_prompts(before: Side, after: Side, wanted: DiffRequest) -> pl.DataFram
     return rows.with_columns(pl.coalesce("cluster", "prompt_id"))
 
 
-def _values(side: Side, wanted: DiffRequest) -> pl.DataFrame:
+def _values(side: Side, request: DiffRequest) -> pl.DataFrame:
     """Return the prompt-level scores of one side, with whether the critic approves as a whole."""
-    scores = side.run.scan("scores", iteration=side.iteration).filter(measured_on(wanted.benchmark))
+    scores = side.run.scan("scores", iteration=side.iteration).filter(
+        measured_on(request.benchmark)
+    )
     columns = ("prompt_id", "metric", "value", "candidate_id")
     rows = scores.select(columns).collect()
     ratings = rows["metric"].unique().to_list()
@@ -158,11 +160,11 @@ def _values(side: Side, wanted: DiffRequest) -> pl.DataFrame:
         approved = value_rows(scores, APPROVAL, ratings).with_columns(metric=pl.col("figure"))
         rows = pl.concat([rows, approved.select(columns).collect()])
     if not rows.height:
-        raise DiffError(f"{side} was not measured on {wanted.benchmark!r}")
+        raise DiffError(f"{side} was not measured on {request.benchmark!r}")
     names = rows["metric"].unique().sort().to_list()
-    if wanted.metric is not None and wanted.metric not in names:
+    if request.metric is not None and request.metric not in names:
         raise DiffError(
-            f"no metric {wanted.metric!r} there; {did_you_mean(wanted.metric, names)}use one of "
+            f"no metric {request.metric!r} there; {did_you_mean(request.metric, names)}use one of "
             f"{list_names(names)}"
         )
     return rows

@@ -56,19 +56,19 @@ def _grid(grid: Grid) -> str:
 
 def _row(tag: str, cells: Iterable[str], names: int) -> str:
     of = ("", ' class="number"')
-    told = (f"<{tag}{of[n >= names]}>{safe(cell)}</{tag}>" for n, cell in enumerate(cells))
-    return f"<tr>{''.join(told)}</tr>"
+    rendered = (f"<{tag}{of[n >= names]}>{safe(cell)}</{tag}>" for n, cell in enumerate(cells))
+    return f"<tr>{''.join(rendered)}</tr>"
 
 
 def _box(box: Box, seen: set[str]) -> str:
     name = "answer marked" if box.marked else "answer"
     places = "".join(f'<span id="{safe(one)}"></span>' for one in box.ids if one not in seen)
     seen.update(box.ids)
-    said = f"<div>{''.join(map(_remark, box.beside))}</div>" if box.beside else ""
+    remarks = f"<div>{''.join(map(_remark, box.beside))}</div>" if box.beside else ""
     below = _lines("line", (f"→ {line}" for line in box.below))
     return (
         f'<article class="{name}" tabindex="-1" data-row>{places}<h3>{safe(box.title)}</h3>'
-        f'<div class="sides"><div class="text">{spans_html(box.text)}</div>{said}</div>'
+        f'<div class="sides"><div class="text">{spans_html(box.text)}</div>{remarks}</div>'
         f"{below}</article>"
     )
 

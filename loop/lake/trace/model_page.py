@@ -115,8 +115,8 @@ def _size(weights: Weights) -> str:
     if weights.parameters is None:
         return size
     count = weights.parameters
-    told = f"{count / GIGA:.2f} billion" if count >= GIGA else f"{count / MEGA:.2f} million"
-    return f"{size}, {told} parameters, {' and '.join(weights.types)}"
+    words = f"{count / GIGA:.2f} billion" if count >= GIGA else f"{count / MEGA:.2f} million"
+    return f"{size}, {words} parameters, {' and '.join(weights.types)}"
 
 
 def _grid(name: str, results: RunResults) -> Grid:
@@ -138,9 +138,9 @@ def _grid(name: str, results: RunResults) -> Grid:
 
 
 def _next(model: PublishedModel, where: str) -> Iterator[str]:
-    asked = f"lpfloop model {model.run} {model.name}{where}"
-    yield f"{asked} --copy DIR    a folder of its own, for transformers and vLLM"
-    yield f"{asked} --serve       an OpenAI-compatible server on this machine"
+    command = f"lpfloop model {model.run} {model.name}{where}"
+    yield f"{command} --copy DIR    a folder of its own, for transformers and vLLM"
+    yield f"{command} --serve       an OpenAI-compatible server on this machine"
     yield (
         f"lpfloop eval run {model.run} --iteration {model.iteration} --prompts FILE{where}    "
         "measure it on other prompts"

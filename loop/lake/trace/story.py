@@ -63,13 +63,13 @@ class DerivedRows:
 class Story:
     """A prompt with its candidates, their judgments, and the rows made from them.
 
-    `asked` is the requested id: the prompt's or one of its rows'. `deciding` is the annotator whose
+    `requested` is the id of the prompt or of one of its rows. `deciding` is the annotator whose
     ratings decide if a candidate has several critiques. `smoke_tested` are the ids of candidates
     that the smoke test drew: the loop does not use them.
     """
 
     run: str
-    asked: Found
+    requested: Found
     prompt: Prompt
     candidates: list[Candidate]
     critiques: list[Critique]
@@ -94,21 +94,21 @@ class Story:
         return sorted({row.iteration for row in (*self.candidates, *self.pairing_outcomes)})
 
     @property
-    def asked_iteration(self) -> int | None:
+    def shown_iteration(self) -> int | None:
         """The iteration of the requested row; of the prompt itself, the last one."""
-        table, column = COLUMNS[self.asked.kind]
+        table, column = COLUMNS[self.requested.kind]
         rows: list[Any] = [] if table == TABLES[Prompt] else getattr(self, table)
-        found = [row.iteration for row in rows if getattr(row, column) == self.asked.id]
+        found = [row.iteration for row in rows if getattr(row, column) == self.requested.id]
         return next(iter(found), max(self.iterations, default=None))
 
 
-def prompt_story(run: RunReader, asked: Found, iteration: int | None = None) -> Story:
-    """Return the story of the prompt that `asked` is about, of all iterations or of one.
+def prompt_story(run: RunReader, prompt: Found, iteration: int | None = None) -> Story:
+    """Return the story of the prompt that `requested` is about, of all iterations or of one.
 
     Raises:
         NoSuchIdError: if the run has no such prompt.
     """
-    about = asked.prompt_id
+    about = prompt.prompt_id
     tables = [TABLES[row_type] for row_type in MADE_OF_A_PROMPT]
     frames = [
         *run.about(about or "", [TABLES[Prompt]]),
@@ -117,7 +117,7 @@ def prompt_story(run: RunReader, asked: Found, iteration: int | None = None) -> 
     prompts, *found = pl.collect_all(frames)
     if about is None or not prompts.height:
         raise NoSuchIdError(
-            f"{asked.kind} {asked.id!r} is about no prompt of run {run.folder.name}"
+            f"{prompt.kind} {prompt.id!r} is about no prompt of run {run.folder.name}"
         )
     rows: dict[str, Any] = {
         table: frame_rows(row_type, frame)
@@ -125,7 +125,7 @@ def prompt_story(run: RunReader, asked: Found, iteration: int | None = None) -> 
     }
     return Story(
         run=run.folder.name,
-        asked=asked,
+        requested=prompt,
         prompt=frame_rows(Prompt, prompts)[0],
         **rows,
         checkpoints=checkpoints(run),

@@ -79,13 +79,13 @@ def _boxes(story: Story, candidates: Sequence[Candidate]) -> Iterator[Box]:
     """Yield a box for all candidates of one kind with the same text and the same judgments."""
     groups: dict[object, list[Candidate]] = {}
     for one in candidates:
-        said = [
+        remarks = [
             (c.critic, c.status, c.aspects, c.text) for c in critiques_of(story, one.candidate_id)
         ]
         grades = [(g.aspect, g.rating, g.status, g.rationale) for g in _grades_of(story, one)]
         author = (one.kind, one.policy, one.parent_id, one.finish_reason, one.principle)
         tested = one.candidate_id in story.smoke_tested
-        key = (author, tested, one.text, one.reasoning, tuple(said), tuple(grades))
+        key = (author, tested, one.text, one.reasoning, tuple(remarks), tuple(grades))
         groups.setdefault(key, []).append(one)
     for group in groups.values():
         yield _alike(group, [_candidate(story, one) for one in group])
@@ -140,7 +140,7 @@ def _candidate(story: Story, candidate: Candidate) -> Box:
         beside=tuple(beside),
         below=(*principle, *(line for _, line in roles), *_measured_lines(story, identity)),
         ids=ids,
-        marked=story.asked.id in ids,
+        marked=story.requested.id in ids,
     )
 
 
@@ -192,11 +192,11 @@ def _comment(critique: Critique) -> str:
     """Return a critique's text without the dictionary at its end, which repeats its ratings."""
     head, brace, last = critique.text.rstrip().rpartition("{")
     try:
-        told = json.loads(brace + last) if brace else None
+        tail = json.loads(brace + last) if brace else None
     except ValueError:
-        told = None
+        tail = None
     rated = {aspect.name: aspect.rating for aspect in critique.aspects}
-    return head.rstrip() if told == rated else critique.text
+    return head.rstrip() if tail == rated else critique.text
 
 
 def _grades_of(story: Story, candidate: Candidate) -> list[Grade]:
@@ -217,9 +217,9 @@ def _of_breakdown(row: Breakdown) -> Remark:
 
 
 def _of_claim(claim: Claim) -> Remark:
-    said = claim.status if claim.verdict is None else claim.verdict.replace("_", " ")
+    text = claim.status if claim.verdict is None else claim.verdict.replace("_", " ")
     why = f" ({claim.reason})" if claim.reason else ""
-    return Remark(head=f"{SIGNS[claim.verdict]} {claim.statement} {said}{why}")
+    return Remark(head=f"{SIGNS[claim.verdict]} {claim.statement} {text}{why}")
 
 
 def _roles(story: Story, candidate_id: str) -> Iterator[tuple[str, str]]:

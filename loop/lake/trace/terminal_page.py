@@ -13,7 +13,7 @@ from rich.table import Table
 from rich.text import Text
 
 from ...data.sanitize import one_line, visible
-from ...data.text_wrap import tell
+from ...data.text_wrap import print_wrapped
 from ..query.row_table import print_columns, text_columns
 from .page import Box, Page, Remark
 from .word_diff import AROUND, STYLES, Span
@@ -41,7 +41,7 @@ def print_page(page: Page, console: Console | None = None) -> None:
             rows = [[one_line(cell, limit=TITLE) for cell in row] for row in grid.rows]
             print_columns(console, text_columns(grid.columns, rows, left=grid.names))
         for line in section.lines:
-            tell(console, visible(line))
+            print_wrapped(console, visible(line))
 
 
 def page_text(page: Page, width: int = 100) -> str:
@@ -56,18 +56,18 @@ def _box(box: Box, width: int) -> Iterator[RenderableType]:
     title = (MARK if box.marked else "") + one_line(box.title, limit=TITLE)
     line = ("━" if box.marked else "─") * max(3, width - cell_len(title) - 1)
     yield Text(f"{title} {line}", style="bold yellow" if box.marked else "bold")
-    said = [line for remark in box.beside for line in _remark(remark)]
-    if width >= WIDE and said:
+    lines = [line for remark in box.beside for line in _remark(remark)]
+    if width >= WIDE and lines:
         beside = Table.grid(expand=True, padding=(0, 2, 0, 0))
         beside.add_column(ratio=1)
         beside.add_column(ratio=1)
         beside.add_row(
-            _spans(box.text), Group(*(Text(visible(line), style="dim") for line in said))
+            _spans(box.text), Group(*(Text(visible(line), style="dim") for line in lines))
         )
         yield beside
     else:
         yield _spans(box.text)
-        yield from (Text(_indent(line, SAID), style="dim") for line in said)
+        yield from (Text(_indent(line, SAID), style="dim") for line in lines)
     yield from (Text(f"→ {visible(line)}") for line in box.below)
 
 

@@ -100,8 +100,8 @@ def _binarised_reason(story: Story, pair: Pair, rule: str) -> str:
 
     def side(identity: str, score: float | None) -> str:
         mine = (g for g in story.grades if g.candidate_id == identity and g.aspect in aspects)
-        told = ", ".join(map(rated_as, mine)) or "its grades are not in this run"
-        return f"{told}, " + ("no score" if score is None else f"score {score:.3f}")
+        ratings = ", ".join(map(rated_as, mine)) or "its grades are not in this run"
+        return f"{ratings}, " + ("no score" if score is None else f"score {score:.3f}")
 
     better, lesser = _SIDES.get(rule, ("the best", "at random from those with a lower one"))
     return (
@@ -152,9 +152,9 @@ def why_unpaired(story: Story, row: UnpairedAnswer) -> str:
 
 def why_outcome(row: PairingOutcome) -> str:
     """Return how many rows pairing made from a prompt, or why it made none."""
-    told = f"iteration {row.iteration}, rule {row.rule}: {row.outcome}, {row.made} made"
+    line = f"iteration {row.iteration}, rule {row.rule}: {row.outcome}, {row.made} made"
     if row.made:
-        return told
+        return line
     rule = made_by(row.rule)
     own: Mapping[str, str] = {}
     if rule in BINARISATIONS:
@@ -163,7 +163,7 @@ def why_outcome(row: PairingOutcome) -> str:
         own = UNREWARDED
     elif rule == RATED_EXTREMES:
         own = EQUALLY_RATED
-    return f"{told}: {own.get(row.outcome) or LACKING.get(row.outcome, 'nothing was made of it')}"
+    return f"{line}: {own.get(row.outcome) or LACKING.get(row.outcome, 'nothing was made of it')}"
 
 
 def critiques_of(story: Story, candidate_id: str) -> list[Critique]:
@@ -200,8 +200,8 @@ def _because(story: Story, candidate_id: str, ratings: Sequence[int], rule: str)
     if not critiques:
         return f"ratings {', '.join(map(str, ratings)) or 'none'}"
     failed = "; ".join(found for c in critiques if (found := _failures(c)))
-    said = failed or f"1 on all rated aspects ({len(ratings)})"
-    return said if len(critiques) == 1 else f"{said} (by {len(critiques)} critiques)"
+    reason = failed or f"1 on all rated aspects ({len(ratings)})"
+    return reason if len(critiques) == 1 else f"{reason} (by {len(critiques)} critiques)"
 
 
 def _failures(critique: Critique) -> str:
@@ -232,8 +232,8 @@ def _mean_rating(story: Story, candidate_id: str) -> float | None:
 
 def _positives(story: Story) -> frozenset[str]:
     """Return the candidates that are successes, by id."""
-    said = verdicts(rows_frame(Critique, story.critiques), story.deciding)
-    last = said.unique("candidate_id", keep="last", maintain_order=True)
+    verdict_rows = verdicts(rows_frame(Critique, story.critiques), story.deciding)
+    last = verdict_rows.unique("candidate_id", keep="last", maintain_order=True)
     return frozenset(last.filter("success")["candidate_id"])
 
 

@@ -9,7 +9,7 @@ from lpfloop.stores import journal_file
 from lpfloop.stores.journal import ContradictionError, Journal, KeptSlice
 from lpfloop.stores.journal_file import JOURNAL_VERSION, open_journal
 from lpfloop.stores.journal_reader import Cost, JournalError, Reader
-from lpfloop.stores.lake import OwedAgainError, RunNameError, RunReader, RunWriter, run_folder
+from lpfloop.stores.lake import PendingAgainError, RunNameError, RunReader, RunWriter, run_folder
 from lpfloop.stores.records import Candidate, Prompt, Reward
 
 
@@ -109,7 +109,7 @@ def test_damaged_rows_owed_again(writer, folder):
     plan(writer, "reward", ["k"])
     commit(writer, "k", {Reward: [REWARD]})
     damage(writer)
-    with pytest.raises(OwedAgainError, match="pending again"):
+    with pytest.raises(PendingAgainError, match="pending again"):
         writer.rows(Reward, "k")
     assert pending(writer, "reward") == ["k"]
     assert len(list((folder / "quarantine").iterdir())) == 1
@@ -123,7 +123,7 @@ def test_different_rows_refused(writer, folder):
     plan(writer, "pair", ["later"])
     commit(writer, "k", {Reward: [REWARD]})
     damage(writer)
-    with pytest.raises(OwedAgainError):
+    with pytest.raises(PendingAgainError):
         writer.rows(Reward, "k")
     other = Reward(**{**_fields(REWARD), "score": 9.0, "status": "scored"})
     with pytest.raises(ContradictionError, match=r"repair a .*--redo"):

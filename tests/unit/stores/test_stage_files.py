@@ -19,7 +19,7 @@ from lpfloop.stores.inspection import damages
 from lpfloop.stores.journal import Journal
 from lpfloop.stores.journal_reader import Reader
 from lpfloop.stores.keys import canonical_json
-from lpfloop.stores.lake import OwedAgainError, RunReader, RunWriter, run_folder
+from lpfloop.stores.lake import PendingAgainError, RunReader, RunWriter, run_folder
 from lpfloop.stores.records import Candidate, Critique, Pair
 from lpfloop.stores.schemas import to_table
 
@@ -129,7 +129,7 @@ def test_damaged_file_owed_again(writer, folder):
     with closing(Reader(folder)) as reader:
         assert damages(reader, deep=False) == []
         assert {found.unit for found in damages(reader, deep=True)} == set(keys(writer))
-    with pytest.raises(OwedAgainError, match="pending again"):
+    with pytest.raises(PendingAgainError, match="pending again"):
         writer.rows(Critique, "1-5")
     pending = writer.journal.pending(1, "sample")
     assert [unit.key for unit in pending] == keys(writer)

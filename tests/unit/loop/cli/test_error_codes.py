@@ -29,7 +29,7 @@ def test_code_of_a_repeated_error(said: str, code: str) -> None:
     error.__cause__ = EngineError("no model")
     found = outcome(error)
     assert found is not None
-    assert (found.exit, found.code, found.said) == (Exit.BAD_INPUT, code, said)
+    assert (found.exit, found.code, found.message) == (Exit.BAD_INPUT, code, said)
 
 
 def test_unexpected_errors_have_no_outcome() -> None:

@@ -45,7 +45,7 @@ def config(*settings: str, recipe: str = "rlrf", model: str = "7b") -> RunConfig
 
 def arithmetic(settings: RunConfig, have: Devices) -> tuple[StageMemory, ...]:
     method: Method = TRAINED[settings.recipe.name]
-    seen = Observed(asked={"critic": ("critique",), "reward": ("reward",)}, trainings=(method,))
+    seen = Observed(uses={"critic": ("critique",), "reward": ("reward",)}, trainings=(method,))
     return memory_of(settings, roles=needed_roles(settings, seen), have=have, shapes=shapes)
 
 

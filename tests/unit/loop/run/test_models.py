@@ -26,7 +26,7 @@ def test_critic_answers_while_the_policy_loads(tmp_path, monkeypatch):
 
     monkeypatch.setattr(run_models, "open_engine", load)
     settings = ("policy.engine.kind=transformers", "critic.engine.kind=scripted")
-    opened = Models.of(load_config("tiny", None, settings, {}), tmp_path, asked=("critic",))
+    opened = Models.of(load_config("tiny", None, settings, {}), tmp_path, needed=("critic",))
     stage = threading.Thread(target=opened.engine, args=(opened.initial,), daemon=True)
     stage.start()
     assert loading.wait(300)
@@ -42,7 +42,7 @@ def opened(tmp_path, monkeypatch):
     script = ScriptedEngine(EngineConfig(kind="scripted"))
     monkeypatch.setattr(run_models, "open_engine", lambda *_, **__: script)
     settings = ("policy.engine.kind=scripted", "critic.engine.kind=scripted")
-    found = Models.of(load_config("tiny", None, settings, {}), tmp_path, asked=("critic",))
+    found = Models.of(load_config("tiny", None, settings, {}), tmp_path, needed=("critic",))
     found.engine(found.initial)
     return found
 

@@ -14,10 +14,10 @@ from lpfloop.policies.trainers.step_files import (
     PromptToSample,
     StepRows,
     draws_of_step,
-    places_asked,
     planned_steps,
     prompts_of_step,
     read_step,
+    sampled_places,
     statistics,
     step_folder,
     write_step,
@@ -81,7 +81,7 @@ def test_a_step_of_groups() -> None:
     assert planned_steps(10, settings) == 6
     # The second step continues after the first; the fourth begins the next epoch.
     for step in (2, 4):
-        places = places_asked(10, 7, step=step, settings=settings)
+        places = sampled_places(10, 7, step=step, settings=settings)
         assert places[::4] == prompts_of_step(10, 7, step=step, rollouts=3)
         assert all(len(set(places[first : first + 4])) == 1 for first in (0, 4, 8))
     asked = [PromptToSample(prompt_id=f"p{place}", messages=()) for place in places]

@@ -20,7 +20,7 @@ from lpfloop.loop.lake.trace.why import why_outcome, why_pair
 def story(*, candidates=(), critiques=(), rewards=()):
     return Story(
         run="r",
-        asked=Found(kind="prompt", id=PAIRED.prompt_id, prompt_id=PAIRED.prompt_id),
+        requested=Found(kind="prompt", id=PAIRED.prompt_id, prompt_id=PAIRED.prompt_id),
         prompt=PAIRED,
         candidates=list(candidates),
         critiques=list(critiques),

@@ -6,9 +6,8 @@ Where the modules behind these names lie may change; docs/customise.md shows how
 from .configs.grouped_recipes import Grouped
 from .configs.recipes import Annotated, Graded, Ranked, Recipe, Rewarded, Varied
 from .configs.section import Section, cosmetic, semantic
-from .loop.recipes.annotated_pairs import annotate_pairs, surrogate
+from .loop.recipes.annotated_pairs import annotate_pairs, reward_samples, surrogate
 from .loop.recipes.graded_pairs import graded_pairs, graded_reward
-from .loop.recipes.rewarded_samples import reward_samples
 from .loop.run.handles import JudgedRows, Prompts, Rows
 from .loop.run.iteration import Iteration
 from .loop.stages.compare import annotate

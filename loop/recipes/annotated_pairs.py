@@ -1,13 +1,14 @@
-"""Common parts of methods that learn from comparisons: annotated pairs, and a reward model."""
+"""Common parts of methods that learn from comparisons: annotated pairs, a reward model, samples."""
 
 from ...configs.recipes import Annotated, Rewarded
 from ...stores.records import Candidate, Pair, Preference, RewardModel
-from ..run.handles import Rows
+from ..run.handles import JudgedRows, Prompts, Rows
 from ..run.iteration import Iteration
 from ..stages.compare import annotate
 from ..stages.complete import complete
 from ..stages.people_labels import commit_labels
 from ..stages.prefer import prefer
+from ..stages.reward import reward
 from ..stages.sample import narrower, sample
 from ..stages.train import train_reward
 
@@ -45,3 +46,16 @@ def surrogate(it: Iteration, cfg: Annotated) -> RewardModel | None:
     if it.has_reward:
         return None
     return train_reward(it, annotate_pairs(it, cfg))
+
+
+def reward_samples(
+    it: Iteration,
+    prompts: Prompts,
+    model: RewardModel | None,
+    *,
+    n: int,
+    top_p: float | None = None,
+) -> JudgedRows:
+    """(x, y_i, r(x, y_i)): n answers a prompt, each with its reward."""
+    answers = sample(it, prompts, n=n, top_p=top_p, label="sample:unlabeled")  # y_i ~ pi(x)
+    return JudgedRows(candidates=answers, rewards=reward(it, answers, by=model))

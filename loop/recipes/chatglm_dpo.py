@@ -6,8 +6,7 @@ from ..run.iteration import Iteration
 from ..stages.pair import pair
 from ..stages.train import train
 from ..stages.variance_filter import filter_variance
-from .annotated_pairs import surrogate
-from .rewarded_samples import reward_samples
+from .annotated_pairs import reward_samples, surrogate
 from .trial_settings import trials
 
 PAPER = "ChatGLM-RLHF (Hou et al., 2024)"

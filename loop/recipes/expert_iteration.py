@@ -7,8 +7,7 @@ from ..stages.pair import demonstrate
 from ..stages.sample import narrower
 from ..stages.train import train
 from ..stages.variance_filter import filter_variance
-from .annotated_pairs import surrogate
-from .rewarded_samples import reward_samples
+from .annotated_pairs import reward_samples, surrogate
 from .trial_settings import trials
 
 PAPER = "AlpacaFarm (Dubois et al., 2023)"

@@ -11,10 +11,10 @@ from statistics import pvariance
 from ...configs.recipes import Varied
 from ...configs.schema import ConfigError
 from ...stores.journal_reader import Unit
-from ...stores.records import Candidate, FilterCount, Prompt, Reward, RewardModel
+from ...stores.records import FilterCount, Prompt, Reward, RewardModel
 from ...stores.schemas import RowsByType
 from ..data.filter_counts import KEPT, filter_counts, ids_by_fate, keeps
-from ..run.handles import Prompts, Rows, chunk_prompts
+from ..run.handles import Prompts, chunk_prompts
 from ..run.iteration import Iteration
 from ..run.outcomes import NothingToTrainOn
 from .reward import Scoring, reward
@@ -50,12 +50,7 @@ def filter_variance(it: Iteration, prompts: Prompts, model: RewardModel | None) 
         return prompts
     require_reward(it, model)
     answers = sample(it, prompts, n=config.k, label="sample:variance", purpose="variance")
-    return _varying(it, prompts, answers, reward(it, answers, by=model), config.margin)
-
-
-def _varying(
-    it: Iteration, prompts: Prompts, answers: Rows[Candidate], rewards: Rows[Reward], margin: float
-) -> Prompts:
+    rewards, margin = reward(it, answers, by=model), config.margin
     fates = [
         _fates(chunk, it.chunk(rewards, number), margin)
         for number, chunk in enumerate(prompts.chunks)

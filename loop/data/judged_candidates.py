@@ -170,6 +170,6 @@ def with_same_text(judged: pl.DataFrame) -> pl.DataFrame:
     return numbered.with_columns(first).drop("normal")
 
 
-def last_of_candidate(verdict_rows: Frame) -> Frame:
+def last_of_candidate(rows: Frame) -> Frame:
     """Return one row of each candidate, the last: of several rewards it is the one that counts."""
-    return verdict_rows.unique("candidate_id", keep="last", maintain_order=True)
+    return rows.unique("candidate_id", keep="last", maintain_order=True)

@@ -182,11 +182,9 @@ def train_reward(it: Iteration, pairs: Rows[Pair]) -> RewardModel:
                 unit, {RewardModel: [row], Statistic: statistics}, UnitStats(rows=row.steps)
             )
 
-    places, work = (
-        run.places.of_training(config.training.devices),
-        it.whole(TRAIN_REWARD, params, pairs),
-    )
-    planned = run.run_stage(it.number, "train_reward", work, run_units, places=places)
+    places = run.places.of_training(config.training.devices)
+    pending = it.whole(TRAIN_REWARD, params, pairs)
+    planned = run.run_stage(it.number, "train_reward", pending, run_units, places=places)
     run.decide_by(planned)
     (model,) = run.store.rows(RewardModel, planned.key(run.store.journal, 0))
     return model

@@ -29,7 +29,7 @@ from ....stores.schemas import TABLES, R, Row
 from ....stores.side_evals import smoke_test_of
 from ....stores.stage_files import scan
 from ....stores.verified import Some
-from ...data.judged_candidates import Deciding
+from ...data.judged_candidates import Deciding, last_of_candidate, verdicts
 from ..query.model_names import checkpoints
 from .find_row import COLUMNS, Found, NoSuchIdError
 
@@ -64,8 +64,9 @@ class Story:
     """A prompt with its candidates, their judgments, and the rows made from them.
 
     `requested` is the id of the prompt or of one of its rows. `deciding` is the annotator whose
-    ratings decide if a candidate has several critiques. `smoke_tested` are the ids of candidates
-    that the smoke test drew: the loop does not use them.
+    ratings decide if a candidate has several critiques, and `successes` are the candidates that
+    are successes by the last one. `smoke_tested` are those that the smoke test drew: the loop does
+    not use them.
     """
 
     run: str
@@ -86,6 +87,7 @@ class Story:
     derived: list[DerivedRows]
     unpaired_answers: list[UnpairedAnswer] = field(default_factory=list[UnpairedAnswer])
     deciding: Deciding = field(default_factory=Deciding)
+    successes: list[str] = field(default_factory=list[str])
     smoke_tested: list[str] = field(default_factory=list[str])
 
     @property
@@ -102,13 +104,13 @@ class Story:
         return next(iter(found), max(self.iterations, default=None))
 
 
-def prompt_story(run: RunReader, prompt: Found, iteration: int | None = None) -> Story:
+def prompt_story(run: RunReader, requested: Found, iteration: int | None = None) -> Story:
     """Return the story of the prompt that `requested` is about, of all iterations or of one.
 
     Raises:
         NoSuchIdError: if the run has no such prompt.
     """
-    about = prompt.prompt_id
+    about = requested.prompt_id
     tables = [TABLES[row_type] for row_type in MADE_OF_A_PROMPT]
     frames = [
         *run.about(about or "", [TABLES[Prompt]]),
@@ -117,20 +119,23 @@ def prompt_story(run: RunReader, prompt: Found, iteration: int | None = None) ->
     prompts, *found = pl.collect_all(frames)
     if about is None or not prompts.height:
         raise NoSuchIdError(
-            f"{prompt.kind} {prompt.id!r} is about no prompt of run {run.folder.name}"
+            f"{requested.kind} {requested.id!r} is about no prompt of run {run.folder.name}"
         )
     rows: dict[str, Any] = {
         table: frame_rows(row_type, frame)
         for table, row_type, frame in zip(tables, MADE_OF_A_PROMPT, found, strict=True)
     }
+    deciding = Deciding.of(json.loads(run.journal.meta("config") or "{}"))
+    last = last_of_candidate(verdicts(found[tables.index(TABLES[Critique])], deciding))
     return Story(
         run=run.folder.name,
-        requested=prompt,
+        requested=requested,
         prompt=frame_rows(Prompt, prompts)[0],
         **rows,
         checkpoints=checkpoints(run),
         derived=[_derived_rows(run, name, about, iteration) for name in derived_names(run.folder)],
-        deciding=Deciding.of(json.loads(run.journal.meta("config") or "{}")),
+        deciding=deciding,
+        successes=sorted(last.filter("success")["candidate_id"]),
         smoke_tested=_smoke_tested(run, about),
     )
 

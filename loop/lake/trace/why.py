@@ -5,7 +5,6 @@ from statistics import fmean
 
 from ....critics.grading.graded_aspects import BY_NAME, FINE_GRAINED
 from ....critics.status import Status
-from ....stores.frames import rows_frame
 from ....stores.records import (
     SCORED,
     Candidate,
@@ -19,7 +18,6 @@ from ....stores.records import (
     UnpairedAnswer,
 )
 from ...data.binarize import ALL_PAIRS, BINARISATIONS, OVERALL
-from ...data.judged_candidates import verdicts
 from ...data.pairs import BY_REWARD, EXTREMES, RATED_EXTREMES
 from ...data.row_fields import TRUSTED
 from ...data.training_rows import PREFERRED, made_by
@@ -185,7 +183,7 @@ def _rank(story: Story, row: Pair | Demonstration) -> str:
     else:
         usable = {c.candidate_id for c in _judged_in(story, row.iteration) if c.usable}
         order = "highest rewards first" if story.rewards else "in random order, without rewards"
-        of = f"{len(usable & _positives(story))} positive, {order}"
+        of = f"{len(usable & {*story.successes})} positive, {order}"
     return f"rank {row.rank} ({of})"
 
 
@@ -228,13 +226,6 @@ def _mean_rating(story: Story, candidate_id: str) -> float | None:
     """Return the mean of the means of the critiques that decide on a candidate."""
     found = _decisive(story, candidate_id)
     return fmean(map(_mean_of, found)) if found else None
-
-
-def _positives(story: Story) -> frozenset[str]:
-    """Return the candidates that are successes, by id."""
-    verdict_rows = verdicts(rows_frame(Critique, story.critiques), story.deciding)
-    last = verdict_rows.unique("candidate_id", keep="last", maintain_order=True)
-    return frozenset(last.filter("success")["candidate_id"])
 
 
 def reasons(story: Story) -> dict[str, str]:

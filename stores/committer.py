@@ -2,9 +2,9 @@
 """Committing in the background: units that finish together are made durable together.
 
 One thread writes the journal, so that the loop does not wait for the disk: while one group of
-units, and of replies to parts of units, is made durable, the next one gathers, and is encoded by
-other threads. A full disk pauses it until there is room. The same thread moves the rows of finished
-stages, and of stages that have many, from the journal into files.
+units, and of replies to parts of units, is made durable, the next one gathers. A full disk pauses
+it until there is room. The same thread moves the rows of finished stages, and of stages that have
+many, from the journal into files.
 """
 
 import errno
@@ -13,7 +13,6 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -26,14 +25,13 @@ from .journal_file import extended_code
 from .journal_reader import JournalError, StageId
 from .keys import Json
 from .schemas import TABLES, RowsByType, to_table
-from .sealing import encode
+from .sealing import EncodedRows, encode_tables
 from .stage_files import ROWS as FILE_ROWS
 from .stage_files import SIZE as FILE_SIZE
 from .stage_files import seal_stage
 
 GROUP = 64
 QUEUED = 2 * GROUP
-ENCODERS = 2
 ROWS = 1024
 """A unit with this many rows takes one more place, so that the queue bounds units and rows."""
 LETTERS = 1 << 16
@@ -57,27 +55,27 @@ class Finished:
 
 
 SEAL = "seal"
-"""The name of a request to move finished stages into files."""
-END = "end"
-"""The name of the last request."""
+"""A request to move finished stages into files."""
+
+Item = Finished | KeptSlice | str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Queued:
-    """What waits to become durable; `places` is what it takes of the queue.
+def _weight(item: Item | None) -> int:
+    """Return the places that an item takes in the queue."""
+    match item:
+        case KeptSlice():
+            return 1 + len(item.replies) // LETTERS
+        case Finished():
+            return 1 + sum(len(rows) for rows in item.tables.values()) // ROWS
+        case _:
+            return 1
 
-    A unit is being encoded meanwhile. Without a unit and a slice it is a request, by its name.
-    """
 
-    name: str
-    places: int = 1
-    unit: Future[Done] | None = None
-    slice_: KeptSlice | None = None
-
-    @property
-    def ready(self) -> bool:
-        """Whether it can be made durable now."""
-        return self.unit is None or self.unit.done()
+def _name(item: Item) -> str:
+    """Return a unique name of an item."""
+    if isinstance(item, KeptSlice):
+        return f"{item.unit} {item.slice_}"
+    return item.unit if isinstance(item, Finished) else item
 
 
 class Committer:
@@ -89,7 +87,7 @@ class Committer:
     def __init__(self, journal: Journal, on_settled: Callable[[Sequence[str]], None]) -> None:
         self._journal = journal
         self._on_settled = on_settled
-        self._queue = deque[_Queued]()
+        self._queue = deque[Item | None]()
         self._queued = 0
         self._pending = set[str]()
         self._changed = threading.Condition()
@@ -100,11 +98,10 @@ class Committer:
         self._unsealed: dict[StageId, tuple[int, int]] = dict.fromkeys(
             journal.unsealed_stages(), (0, 0)
         )
-        self._encoders = ThreadPoolExecutor(ENCODERS, thread_name_prefix="encoder")
         self._thread = threading.Thread(target=self._work, name="committer", daemon=True)
         self._thread.start()
 
-    def put(self, item: Finished | KeptSlice) -> None:
+    def put(self, item: Item) -> None:
         """Hand over a finished unit or a kept slice; waits while the disk is far behind.
 
         Raises:
@@ -115,23 +112,15 @@ class Committer:
             while self._queued >= QUEUED:
                 # In turns: a signal that arrives just before a wait is handled only after it.
                 self._changed.wait(TURN_S)
-            if isinstance(item, Finished):
-                places = 1 + sum(map(len, item.tables.values())) // ROWS
-                unit = self._encoders.submit(encode_finished, item)
-                unit.add_done_callback(lambda _: self._over(()))
-                self._enqueue(_Queued(name=item.unit, places=places, unit=unit))
-            else:
-                places = 1 + len(item.replies) // LETTERS
-                name = f"{item.unit} {item.slice_}"
-                self._enqueue(_Queued(name=name, places=places, slice_=item))
+            # Pending last: a signal in between leaves no thread waiting for unqueued rows.
+            self._enqueue(item)
+            self._pending.add(_name(item))
 
-    def _enqueue(self, queued: _Queued) -> None:
+    def _enqueue(self, item: Item | None) -> None:
         with self._changed:
-            self._queue.append(queued)
-            self._queued += queued.places
+            self._queue.append(item)
+            self._queued += _weight(item)
             self._changed.notify_all()
-            # Last: a signal in between leaves no thread waiting for unqueued rows.
-            self._pending.add(queued.name)
 
     def seal(self) -> None:
         """Wait until the rows of finished stages are in files, if there is room for them.
@@ -139,8 +128,7 @@ class Committer:
         Raises:
             Exception: the error that kept units from becoming durable.
         """
-        self._raise_failure()
-        self._enqueue(_Queued(name=SEAL))
+        self.put(SEAL)
         self.flush()
 
     def flush(self) -> None:
@@ -162,65 +150,66 @@ class Committer:
     def close(self) -> None:
         """Make all items durable, unless the disk is full, and end the thread."""
         self._closing.set()
-        self._enqueue(_Queued(name=END))
+        self._enqueue(None)
         self._thread.join()
-        self._encoders.shutdown()
 
     def _raise_failure(self) -> None:
         if self._failure is not None:
             raise self._failure
 
     def _work(self) -> None:
-        names = list[str]()
-        while END not in names:
+        ended = False
+        while not ended:
             group = self._next_group()
-            names = [queued.name for queued in group]
+            ended = None in group
+            items = [item for item in group if item not in (None, SEAL)]
+            if items and self._failure is None:
+                self._settle(items)
+            self._over(items)
             if self._failure is None:
-                self._settle(group)
-            self._over([name for name in names if name != SEAL])
-            if self._failure is None:
-                # Only the journal knows the units that were amended.
-                others = self._journal.unsealed_stages() if {SEAL, END} & {*names} else []
+                # Only the journal knows the units that a fork has committed.
+                others = self._journal.unsealed_stages() if ended or SEAL in group else []
                 self._seal([*self._unsealed, *others])
-            self._over([SEAL] if SEAL in names else [])
+            self._over([SEAL] if SEAL in group else [])
 
-    def _over(self, names: Sequence[str]) -> None:
-        """End the waits for these items, and let all waits look at their conditions."""
+    def _over(self, items: Sequence[Item]) -> None:
+        """End the waits for these items."""
         with self._changed:
-            self._pending.difference_update(names)
+            self._pending.difference_update(map(_name, items))
             self._changed.notify_all()
 
-    def _next_group(self) -> list[_Queued]:
-        group, places = list[_Queued](), 0
+    def _next_group(self) -> list[Item | None]:
+        group, weight = list[Item | None](), 0
         with self._changed:
-            while not (self._queue and self._queue[0].ready):
+            while not self._queue:
                 self._changed.wait()
-            while self._queue and self._queue[0].ready and places < GROUP:
+            while self._queue and weight < GROUP:
                 group.append(self._queue.popleft())
-                places += group[-1].places
-            self._queued -= places
+                weight += _weight(group[-1])
+            self._queued -= weight
             self._changed.notify_all()
         return group
 
-    def _settle(self, group: Sequence[_Queued]) -> None:
+    def _settle(self, items: Sequence[Item]) -> None:
         """Make a group durable; an error is raised when the next item is handed over.
 
         Slices are kept before units are committed, because a commit deletes its unit's slices.
         """
-        slices = [queued.slice_ for queued in group if queued.slice_ is not None]
+        slices = [item for item in items if isinstance(item, KeptSlice)]
+        units = [item for item in items if isinstance(item, Finished)]
         try:
             if slices:
                 when_there_is_room(lambda: self._journal.keep(slices), self._closing)
-            units = [queued.unit.result() for queued in group if queued.unit is not None]
             if units:
                 when_there_is_room(lambda: self._commit(units), self._closing)
-                self._on_settled([done.unit for done in units])
+                self._on_settled([finished.unit for finished in units])
         except Exception as failure:  # noqa: BLE001 -- carried to the thread that waits for it
             self._failure = failure
 
-    def _commit(self, units: Sequence[Done]) -> None:
+    def _commit(self, units: Sequence[Finished]) -> None:
+        results = encode_units(units)
         reach("lake.commit.before")
-        for stage, (rows, size) in self._journal.commit(units).items():
+        for stage, (rows, size) in self._journal.commit(results).items():
             before = self._unsealed.get(stage, (0, 0))
             self._unsealed[stage] = (before[0] + rows, before[1] + size)
         reach("lake.commit.after")
@@ -243,10 +232,17 @@ class Committer:
             self._failure = failure
 
 
-def encode_finished(unit: Finished) -> Done:
-    """Encode the rows of a finished unit."""
-    parts = {TABLES[kind]: encode(to_table(kind, rows)) for kind, rows in unit.tables.items()}
-    return Done(unit=unit.unit, parts=parts, telemetry=unit.telemetry, served=unit.served)
+def encode_units(units: Sequence[Finished]) -> list[Done]:
+    """Encode the rows of finished units."""
+    named = [(f.unit, kind, rows) for f in units for kind, rows in f.tables.items()]
+    rows = encode_tables(to_table(kind, rows) for _, kind, rows in named)
+    parts: dict[str, dict[str, EncodedRows]] = {f.unit: {} for f in units}
+    for (unit, kind, _), part in zip(named, rows, strict=True):
+        parts[unit][TABLES[kind]] = part
+    return [
+        Done(unit=f.unit, parts=parts[f.unit], telemetry=f.telemetry, served=f.served)
+        for f in units
+    ]
 
 
 def is_no_room(error: Exception) -> bool:

@@ -389,7 +389,7 @@ class Journal(Reader):
     def _commit_all(self, results: Sequence[Done]) -> dict[StageId, tuple[int, int]]:
         done = dict[StageId, list[Done]]()
         parts = list[tuple[int, str, str, int, int]]()
-        blobs = list[tuple[int, str, bytes | memoryview]]()
+        blobs = list[tuple[int, str, bytes]]()
         for result in results:
             changed = self._db.execute(
                 "UPDATE units SET done = 1, telemetry = ?, served = ? WHERE key = ? AND NOT done"

@@ -19,7 +19,7 @@ import pyarrow as pa
 
 from .address import run_argument
 from .canaries import CANARIES, require_canaries
-from .committer import Committer, Finished, encode_finished, if_there_is_room, when_there_is_room
+from .committer import Committer, Finished, encode_units, if_there_is_room, when_there_is_room
 from .durable import make_folder, sweep, write_file
 from .failpoints import reach
 from .journal import FencedError, Journal, KeptSlice
@@ -192,7 +192,7 @@ class RunWriter:
         Raises:
             JournalError: if the unit is not done.
         """
-        rows = encode_finished(result)
+        (rows,) = encode_units([result])
         return self.when_there_is_room(lambda: self.journal.amend(unit, rows, why))
 
     def give_up(self) -> None:

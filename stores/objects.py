@@ -174,7 +174,7 @@ class Objects:
         self.verify(paths, some)
         return pl.scan_parquet(list(map(str, paths)), **options)
 
-    def _write(self, path: Path, data: bytes | memoryview) -> None:
+    def _write(self, path: Path, data: bytes) -> None:
         durable.make_folder(path.parent)
         durable.write_file(path, data, "stage_file")
 
@@ -299,7 +299,7 @@ class InBucket(Objects):
             list(map(self.at, paths)), storage_options=polars_options(), **options
         )
 
-    def _write(self, path: Path, data: bytes | memoryview) -> None:
+    def _write(self, path: Path, data: bytes) -> None:
         self._bucket.put(self._name(path), data)
 
     def _read(self, path: Path) -> bytes:

@@ -5,9 +5,10 @@ Equal tables give equal bytes, so a recomputed unit is recognised by the hash of
 """
 
 import hashlib
+from collections.abc import Iterable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -15,6 +16,7 @@ import pyarrow.parquet as pq
 from .durable import write_file
 from .verified import with_hashes
 
+AT_ONCE = 2
 ROWS_A_GROUP = 8192
 
 
@@ -24,7 +26,7 @@ class EncodedRows:
 
     sha256: str
     rows: int
-    data: bytes | memoryview
+    data: bytes
 
     @property
     def size(self) -> int:
@@ -32,20 +34,27 @@ class EncodedRows:
         return len(self.data)
 
 
-def encode(table: pa.Table) -> EncodedRows:
-    """Encode the rows of a unit, in the least time.
+def encode(table: pa.Table, *, rows_a_group: int | None = None) -> EncodedRows:
+    """Encode a table, in row groups of the given size."""
+    sink = pa.BufferOutputStream()
+    pq.write_table(  # noqa: TID251 -- into memory
+        table, sink, row_group_size=rows_a_group, compression="zstd", write_page_checksum=True
+    )
+    return _hash_rows(table, sink.getvalue().to_pybytes())
 
-    Dictionaries and statistics would only help readers of some of its rows.
-    """
-    return _encode(table, use_dictionary=False, write_statistics=False)
+
+def encode_tables(tables: Iterable[pa.Table]) -> list[EncodedRows]:
+    """Encode tables, some at the same time."""
+    with ThreadPoolExecutor(AT_ONCE) as pool:
+        return list(pool.map(encode, tables))
 
 
 def encoded_stage(table: pa.Table) -> EncodedRows:
     """Encode the rows of many units, in small row groups whose pieces have hashes."""
     if "prompt_id" not in table.column_names:
-        return _encode(table, write_page_checksum=True)
-    rows = _encode(table, row_group_size=ROWS_A_GROUP, write_page_checksum=True)
-    return _hash_rows(table, with_hashes(memoryview(rows.data), table["prompt_id"].to_pylist()))
+        return encode(table)
+    data = memoryview(encode(table, rows_a_group=ROWS_A_GROUP).data)
+    return _hash_rows(table, with_hashes(data, table["prompt_id"].to_pylist()))
 
 
 def write_rows(folder: Path, table: pa.Table) -> Path:
@@ -56,11 +65,5 @@ def write_rows(folder: Path, table: pa.Table) -> Path:
     return path
 
 
-def _encode(table: pa.Table, **options: Any) -> EncodedRows:
-    sink = pa.BufferOutputStream()
-    pq.write_table(table, sink, compression="zstd", **options)  # noqa: TID251 -- into memory
-    return _hash_rows(table, memoryview(sink.getvalue()).cast("B"))
-
-
-def _hash_rows(table: pa.Table, data: bytes | memoryview) -> EncodedRows:
+def _hash_rows(table: pa.Table, data: bytes) -> EncodedRows:
     return EncodedRows(sha256=hashlib.sha256(data).hexdigest(), rows=table.num_rows, data=data)

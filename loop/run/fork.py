@@ -6,19 +6,23 @@ the rows that the child would make. Weights are linked, not copied.
 """
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import polars as pl
+import pyarrow as pa
 
 from ...stores.canaries import CANARIES, canary_sha256, remember_canary
 from ...stores.durable import link, make_folder
+from ...stores.journal import Done
 from ...stores.journal_reader import Unit
 from ...stores.lake import RunReader, RunWriter
 from ...stores.objects import Objects, objects_of
-from ...stores.schemas import ROW_TYPES, RowsByType
 from ...stores.sealed import DamagedError
+from ...stores.sealing import encode_tables
 from ...stores.stage_files import MODELS, UnitRows, read_trained
+
+AT_ONCE = 64
 
 logger = logging.getLogger("lpfloop.loop")
 
@@ -41,29 +45,41 @@ class Fork:
         Units that are damaged in the parent, or were given up there, stay pending.
         """
         left = list[Unit]()
-        for unit in pending:
-            rows = store.when_there_is_room(lambda unit=unit: self._find_rows(store, unit))
-            if rows is None:
-                left.append(unit)
-            else:
-                store.commit(unit.key, rows, {"reused": 1})
-        store.flush()
+        for first in range(0, len(pending), AT_ONCE):
+            units = pending[first : first + AT_ONCE]
+            left += store.when_there_is_room(lambda units=units: self._reuse(store, units))
         return left
 
-    def _find_rows(self, store: RunWriter, unit: Unit) -> RowsByType | None:
-        """Return the parent's rows of a unit, if it has them."""
+    def _reuse(self, store: RunWriter, units: Sequence[Unit]) -> list[Unit]:
+        """Commit the units that the parent has, in one transaction; return the others."""
+        found = {unit.key: rows for unit in units for rows in self._find_rows(store, unit)}
+        tables = [table for rows in found.values() for table in rows.values()]
+        again = iter(encode_tables(tables))
+        store.journal.commit(
+            [
+                Done(
+                    unit=key,
+                    parts=dict(zip(rows, again, strict=False)),
+                    telemetry={"reused": 1},
+                )
+                for key, rows in found.items()
+            ]
+        )
+        return [unit for unit in units if unit.key not in found]
+
+    def _find_rows(self, store: RunWriter, unit: Unit) -> Iterator[Mapping[str, pa.Table]]:
+        """Yield the parent's rows of a unit by table, if it has them."""
         if not self.parent.journal.is_done(unit.key):
-            return None
+            return
         parts = self.parent.journal.parts_of(unit.key)
         try:
             for table, part in parts.items():
                 if table in MODELS:
                     rows = read_trained(self.parent.journal, part)
                     self.reuse_models(store, rows, MODELS[table])
-            return {ROW_TYPES[table]: self._units.read(unit.key, table) for table in parts}
+            yield {table: self._units.read(unit.key, table) for table in parts}
         except DamagedError as damage:
             logger.warning("%s; the fork makes it itself", damage)
-            return None
 
     def reuse_models(
         self, store: RunWriter, rows: pl.DataFrame, name_column: str = "checkpoint_id"

@@ -17,7 +17,7 @@ from lpfloop.stores.journal import Done, FencedError, Journal
 from lpfloop.stores.journal_reader import Reader
 from lpfloop.stores.lock import LOCK, LockedError
 from lpfloop.stores.schemas import to_table
-from lpfloop.stores.sealing import encode
+from lpfloop.stores.sealing import encode_tables
 
 # Newer Pythons warn about forking with threads of libraries; the children do not use these.
 pytestmark = pytest.mark.filterwarnings("ignore:.*multi-threaded.*:DeprecationWarning")
@@ -125,7 +125,7 @@ def commit(result: Done, folder: Path, ready: int) -> int:
 def test_overtaken_holder_commits_nothing(folder):
     with closing(Journal(folder)) as journal:
         journal.plan(1, "reward", "identity", lambda: ["k"])
-    part = encode(TABLE)
+    (part,) = encode_tables([TABLE])
     job = partial(commit, Done(unit="k", parts={"rewards": part}, telemetry={}))
     for _ in range(OVERTAKEN):
         child = started(folder, job)

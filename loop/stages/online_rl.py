@@ -170,7 +170,7 @@ class OnlineTraining:
         return Scoring(run=self.it.run, iteration=self.it.number, model=self.reward)
 
     @cached_property
-    def _asked(self) -> list[Prompt]:
+    def _sampled_prompts(self) -> list[Prompt]:
         """The prompts that are sampled, without the cuts between their chunks."""
         every = [prompt for chunk in self.prompts.chunks for prompt in chunk]
         if self.references is None:
@@ -179,7 +179,7 @@ class OnlineTraining:
 
     @property
     def _count(self) -> int:
-        return planned_steps(len(self._asked), self.settings)
+        return planned_steps(len(self._sampled_prompts), self.settings)
 
     def require_trainable(self) -> None:
         """Raise an error if this training is impossible.
@@ -191,7 +191,7 @@ class OnlineTraining:
         it = self.it
         if "reward" in self.weights and self._scoring.reward_id is None:
             raise ConfigError(f"{self.method} needs a reward model: set reward.model")
-        if not self._asked:
+        if not self._sampled_prompts:
             raise NothingToTrainOn(
                 f"iteration {it.number} lacks prompts for {self.method}; raise prompts.parts"
             )
@@ -295,7 +295,9 @@ class OnlineTraining:
             stage=stage,
             work=job.output,
             most=step_cost(run, settings),
-            judging=Cost() if judges is None else judges.most(self._asked, settings.rollouts),
+            judging=Cost()
+            if judges is None
+            else judges.most(self._sampled_prompts, settings.rollouts),
             judges=judges,
             watch=self._watch(stage),
         )
@@ -324,7 +326,9 @@ class OnlineTraining:
         it.run.verify(it.policy)
         work = store.folder / "work" / identity
         rewards = None if self.references is None else self.references.rewards
-        prompts = store.when_there_is_room(lambda: prompts_file(work, self._asked, rewards))
+        prompts = store.when_there_is_room(
+            lambda: prompts_file(work, self._sampled_prompts, rewards)
+        )
         place = config.reward.model
         configured = self.reward is None and "reward" in self.weights
         function = place if configured and names_function(place) else None

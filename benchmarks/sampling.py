@@ -4,7 +4,9 @@ Each measurement is a fresh process, the sides take turns, and loading is not co
 the loop's own verb `sample`: chat template, worker process, chunks returned one by one, rows sealed
 as Parquet and committed to the journal. `bare` gets all prompts at once, as texts with the chat
 template already applied (with --token-ids, also tokenized); `bare+logprobs` also asks for the
-log-probability of each token, as the loop does. All sides must draw the same texts.
+log-probability of each token, as the loop does, and is the side that the loop is compared with. In
+float32 on one thread (`tiny`) all sides must draw the same texts. Elsewhere the last bits depend on
+the requests in flight: then the sides must draw about as many tokens.
 
 All sides run in a worker's environment, whose threads sleep at barriers instead of spinning. With
 --own-threads the bare sides keep this shell's environment. On a busy machine, spinning threads then
@@ -44,8 +46,11 @@ from lpfloop.policies.workers.environment import FIXED, worker_environment
 from lpfloop.stores.records import Candidate, Checkpoint
 
 SIDES = ("bare", "bare+logprobs", "lpfloop")
+PEER = "bare+logprobs"
 WARM_UP = 8
 GOAL = 0.97
+ALIKE = 0.02
+"""The most by which two sides' numbers of tokens may differ, as a share."""
 MADE_HERE = Checkpoint(
     checkpoint_id="benchmark",
     parent_id=None,
@@ -80,7 +85,7 @@ class Measurement:
 
     tokens: int
     seconds: float
-    drawn: str
+    texts: list[str]
 
     @property
     def rate(self) -> float:
@@ -168,8 +173,8 @@ def measure_bare(options: argparse.Namespace, requests: Path, *, logprobs: bool)
 
 
 def measured(drawn: list[tuple[str, int]], seconds: float) -> Measurement:
-    text = hashlib.sha256(json.dumps([text for text, _ in drawn]).encode()).hexdigest()
-    return Measurement(sum(tokens for _, tokens in drawn), seconds, text)
+    texts = [hashlib.sha256(text.encode()).hexdigest()[:16] for text, _ in drawn]
+    return Measurement(sum(tokens for _, tokens in drawn), seconds, texts)
 
 
 def measure(side: str, options: argparse.Namespace) -> Measurement:
@@ -196,15 +201,28 @@ def measure_apart(side: str, requests: Path, options: argparse.Namespace) -> Mea
 
 def report(rounds: list[dict[str, Measurement]]) -> None:
     """Print medians, and the median of the ratios within a round."""
-    print(f"\n{'side':<15}{'tokens/s':>10}{'of bare':>10}{'lowest':>9}{'highest':>9}")
+    print(f"\n{'side':<15}{'tokens/s':>10}{'of peer':>10}{'lowest':>9}{'highest':>9}")
     for side in SIDES:
-        ratios = [r[side].rate / r["bare"].rate for r in rounds]
+        ratios = [r[side].rate / r[PEER].rate for r in rounds]
         rate = median(r[side].rate for r in rounds)
         print(
             f"{side:<15}{rate:>10,.0f}{median(ratios):>10.1%}{min(ratios):>9.1%}{max(ratios):>9.1%}"
         )
-    ratio = median(r["lpfloop"].rate / r["bare"].rate for r in rounds)
-    print(f"goal: lpfloop at {GOAL:.0%} of bare or more: {'met' if ratio >= GOAL else 'MISSED'}")
+    ratio = median(r["lpfloop"].rate / r[PEER].rate for r in rounds)
+    print(f"goal: lpfloop at {GOAL:.0%} of {PEER}: {'met' if ratio >= GOAL else 'MISSED'}")
+
+
+def require_alike(sides: dict[str, Measurement], *, exact: bool) -> str:
+    """End if the sides of a round did other work; return how much of it was the same."""
+    peer, own = sides[PEER], sides["lpfloop"]
+    same = sum(a == b for a, b in zip(peer.texts, own.texts, strict=True))
+    if exact and any(side.texts != peer.texts for side in sides.values()):
+        sys.exit(f"the sides drew different texts: {same} of {len(peer.texts)} are the same")
+    if any(abs(side.tokens / peer.tokens - 1) > ALIKE for side in sides.values()):
+        sys.exit(
+            f"the sides drew different numbers of tokens: {[s.tokens for s in sides.values()]}"
+        )
+    return f"{same} of {len(peer.texts)} texts the same"
 
 
 def arguments() -> argparse.Namespace:
@@ -233,10 +251,9 @@ def main() -> None:
         for number in range(options.rounds):
             order = SIDES if number % 2 == 0 else SIDES[::-1]
             rounds.append({side: measure_apart(side, requests, options) for side in order})
-            if len({m.drawn for m in rounds[-1].values()}) > 1:
-                sys.exit(f"the sides drew different texts: {rounds[-1]}")
+            alike = require_alike(rounds[-1], exact=options.model == "tiny")
             rates = "  ".join(f"{side} {rounds[-1][side].rate:,.0f}" for side in SIDES)
-            print(f"round {number + 1}: {rates} tokens/s", flush=True)
+            print(f"round {number + 1}: {rates} tokens/s, {alike}", flush=True)
     report(rounds)
 
 

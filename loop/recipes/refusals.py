@@ -106,7 +106,7 @@ def _require_givers(config: RunConfig, recipe: Grouped) -> None:
 
 
 def _require_own_judge(config: RunConfig) -> None:
-    """Refuse a policy that could not be, or become, the judge of its own answers."""
+    """Refuse a configuration in which the policy cannot judge its own answers."""
     name, policy, critic = config.recipe.name, config.policy.model, config.critic.model
     if config.critic.kind == "verifier":
         raise ConfigError(

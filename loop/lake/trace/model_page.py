@@ -139,7 +139,7 @@ def _grid(name: str, results: RunResults) -> Grid:
 
 def _next(model: PublishedModel, where: str) -> Iterator[str]:
     command = f"lpfloop model {model.run} {model.name}{where}"
-    yield f"{command} --copy DIR    a folder of its own, for transformers and vLLM"
+    yield f"{command} --copy DIR    a plain model folder, for transformers and vLLM"
     yield f"{command} --serve       an OpenAI-compatible server on this machine"
     yield (
         f"lpfloop eval run {model.run} --iteration {model.iteration} --prompts FILE{where}    "

@@ -4,6 +4,7 @@ The command line's modules take a while to import. Until a command can end by it
 the process at once and without a traceback.
 """
 
+import gc
 import os
 import signal
 
@@ -15,8 +16,12 @@ def main() -> None:
     handler = signal.getsignal(signal.SIGINT)
     if handler is signal.default_int_handler:  # A shell may have it ignored.
         signal.signal(signal.SIGINT, lambda *_: os._exit(INTERRUPTED))
+    # The modules stay: collecting garbage among their objects takes a fifth of the imports' time.
+    gc.disable()
     from lpfloop.loop.cli.app import main as command_line
 
+    gc.freeze()
+    gc.enable()
     try:
         signal.signal(signal.SIGINT, handler)
         command_line()

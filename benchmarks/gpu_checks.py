@@ -237,7 +237,7 @@ def train_here(job: TrainJob) -> tuple[Meter, float, int]:
     The seconds include the reference's passes, if any, and training, but not loading.
     """
     from lpfloop.policies.engines.chat_template import load_tokenizer
-    from lpfloop.policies.train_worker import METHODS
+    from lpfloop.policies.run_job import METHODS
     from lpfloop.policies.trainers import trl_trainer
 
     load, loading_s = trl_trainer.load_trained, 0.0
@@ -647,18 +647,19 @@ def check_two_processes(place: Place) -> None:
 
 def run_rank(backend: str, job_json: str) -> int:
     """Run one of the processes of `check_two_processes`: the trainer's child, over a backend."""
-    from lpfloop.policies import train_worker
+    from lpfloop.policies import run_job
+    from lpfloop.policies.train_worker import main
     from lpfloop.policies.trainers import trl_trainer
 
-    arguments, fit_sharding = trl_trainer.common_arguments, train_worker.fit_sharding
+    arguments, fit_sharding = trl_trainer.common_arguments, run_job.fit_sharding
 
     def fit_and_say(trainer: Any) -> None:
         fit_sharding(trainer)
         print(f"divided by {trainer.accelerator.distributed_type}", flush=True)
 
     trl_trainer.common_arguments = lambda job: arguments(job) | {"ddp_backend": backend}
-    train_worker.fit_sharding = fit_and_say
-    return train_worker.main(job_json)
+    run_job.fit_sharding = fit_and_say
+    return main(job_json)
 
 
 def check_tests(place: Place) -> None:

@@ -1,6 +1,9 @@
 """The environment variables of a model's process: the ones that libraries need, and no secrets."""
 
+import gc
 import os
+from collections.abc import Generator
+from contextlib import contextmanager
 
 from ...configs.engines import EngineConfig
 from ...configs.section import Section
@@ -64,3 +67,19 @@ def worker_environment(
     if engine.cpu_threads:
         own |= {"OMP_NUM_THREADS": str(engine.cpu_threads), "VLLM_CPU_OMP_THREADS_BIND": "nobind"}
     return {**DEFAULTS, **kept, **FIXED, **own, **(devices.environment if devices else {})}
+
+
+@contextmanager
+def without_garbage_collection() -> Generator[None]:
+    """Import or load in the block without garbage collection, and exempt the result from it.
+
+    Modules and models stay until the process ends. Collecting garbage among their objects takes a
+    fifth of the time of the imports, and later half a second at a time.
+    """
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.collect()
+        gc.freeze()
+        gc.enable()

@@ -33,6 +33,7 @@ from ..engines.scorers import OwnScorer, RewardScorer
 from ..engines.scripted_engine import ScriptedEngine
 from ..engines.transformers_engine import TransformersEngine
 from ..engines.vllm_engine import VLLMEngine
+from .environment import without_garbage_collection
 from .model_process import (
     MEASURE,
     WATCH_S,
@@ -102,7 +103,9 @@ def serve(inbox: Inbox, send: Callable[[Reply], None]) -> None:
     Raises:
         EngineError: if the model cannot be loaded, or cannot go on.
     """
-    model = load(inbox.opening.get())
+    opening = inbox.opening.get()
+    with without_garbage_collection():
+        model = load(opening)
     sleeps = isinstance(model, HeldModel) and model.sleeps
     send(WorkerInfo(window=model.window, sleeps=sleeps))
     while True:

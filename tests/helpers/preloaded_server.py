@@ -62,7 +62,7 @@ def trainer_modules() -> list[str]:
         "trl.trainer.reward_trainer",
         "trl.trainer.sft_trainer",
         "transformers.models.llama.modeling_llama",
-        "lpfloop.policies.train_worker",
+        "lpfloop.policies.run_job",
     ]
 
 

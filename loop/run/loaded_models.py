@@ -159,6 +159,22 @@ class LoadedModels:
         self._models[allocation.name] = _Loaded(allocation=allocation, model=model)
         return model
 
+    def open_ahead(
+        self, allocation: Allocation, open_model: Callable[[], Model], *later: Allocation
+    ) -> bool:
+        """Open a model before it is needed, if no model gives way for it, nor later for others.
+
+        `later` are models or trainings that are to fit on the devices as well. A model that is
+        served elsewhere, and one that is loaded, is left as it is.
+        """
+        loaded = [one.allocation for one in list(self._models.values())]
+        if not allocation.devices or allocation.name in self._models:
+            return False
+        if any(turn([*loaded, allocation], one, ram=0) != Turn() for one in (allocation, *later)):
+            return False
+        self._models[allocation.name] = _Loaded(allocation=allocation, model=open_model())
+        return True
+
     def replace(self, name: str, allocation: Allocation, change: Callable[[], None]) -> None:
         """Turn a loaded model into another, which is awake; close it if `change` fails."""
         self.make_room(replace(allocation, name=name))

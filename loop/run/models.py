@@ -2,9 +2,10 @@
 
 When the checkpoint changes, the running engine of the previous policy loads the new weights and the
 canary verifies them. A new process is needed if the architecture differs, the canary does not
-agree, or the previous policy is M_0 and also a judge. Policy and critic share one engine while they
-have the same weights and settings, as M_0 and the feedback model do in the first iteration. So do
-annotators and the models of a pool. `turns` decides which model gives way on the devices.
+agree, or the previous policy is M_0 and also a judge; that process starts ahead of time if there is
+room for it, as the reward model's does. Policy and critic share one engine while they have the same
+weights and settings, as M_0 and the feedback model do in the first iteration. So do annotators and
+the models of a pool. `loaded_models.turn` decides which model gives way on the devices.
 """
 
 import logging
@@ -46,6 +47,8 @@ from .served import (
 
 CRITIC, GRADING, QUALITY, REWARD = "critic", "grading", "prompts.quality", "reward"
 SCORING_JUDGE = "assessment.judge"
+NEXT = "next-"
+"""Put before the name of the engine that waits for M_1."""
 JUDGES = (SCORING_JUDGE, QUALITY, GRADING, CRITIC)
 """The roles with one model each in a run; of two on one engine, the later one's settings count."""
 
@@ -199,28 +202,27 @@ class Models:
             allocation = self._allocation(
                 name, engine, lambda: self.inventory.engine(name, served.location, engine)
             )
-            if name not in self._loaded:
+            is_new = name not in self._loaded
+            if is_new:
                 self._hand_over(served, allocation)
             opened = self._loaded.bring(allocation, lambda: self._open(name, served))
             if served.canary is not None or served == self.initial:
                 with self._changing:
                     self._policies[name] = served
+            if served == self.initial:
+                ahead = self._load_reward_model if is_new else self._load_next_engine
+                ahead()
         return opened
 
     def scorer(self, folder: Path | None = None) -> Scorer:
         """Return the reward model, loaded and awake: the one in `folder`, or the configured one."""
-        model = str(folder or locate_model(self.config.reward.model, "reward"))
-        name = f"{REWARD} {model}"
-        config, log = self.config.reward, self.logs / "reward.log"
-        identity = None if folder else self.reward_id
         with self._lock:
+            allocation, open_model = self._scorer_in(folder)
+            name = allocation.name
             # Each training makes a new one, and the previous one is not used again.
             for other in [n for n, _ in self._loaded.items() if n.startswith(REWARD) and n != name]:
                 self._loaded.close(other)
-            return self._loaded.bring(
-                self._allocation(name, config, lambda: self.inventory.scorer(name, model, config)),
-                lambda: open_scorer(model, config, log=log, identity=identity),
-            )
+            return self._loaded.bring(allocation, open_model)
 
     def configure(self, config: RunConfig) -> None:
         """Apply live settings of the models, from their next request on."""
@@ -281,16 +283,50 @@ class Models:
         opened = open_engine(served.location, served.engine, log=log)
         return _prove_weights(opened, served)
 
+    def _scorer_in(self, folder: Path | None) -> tuple[Allocation, Callable[[], Scorer]]:
+        """Return the allocation of a reward model, and what opens it."""
+        model = str(folder or locate_model(self.config.reward.model, "reward"))
+        name = f"{REWARD} {model}"
+        config, log = self.config.reward, self.logs / "reward.log"
+        identity = None if folder else self.reward_id
+        allocation = self._allocation(
+            name, config, lambda: self.inventory.scorer(name, model, config)
+        )
+        return allocation, lambda: open_scorer(model, config, log=log, identity=identity)
+
+    def _load_reward_model(self) -> None:
+        """Start to load the configured reward model while M_0 loads, if both fit."""
+        if self.reward_id is not None:
+            self._loaded.open_ahead(*self._scorer_in(None))
+
+    def _load_next_engine(self) -> None:
+        """Start the engine of M_1 while M_0 works, if a judge keeps M_0's and all fit.
+
+        It loads M_0's weights, which `_hand_over` replaces.
+        """
+        policy, judges = self.initial, {judge.engine_name for judge in self.judges}
+        with self._changing:
+            is_trained = any(other.canary is not None for other in self._policies.values())
+        if is_trained or not self.training_bytes or policy.engine_name not in judges:
+            return
+        name, engine = f"{NEXT}{policy.engine_name}", policy.engine
+        allocation = self._allocation(
+            name, engine, lambda: self.inventory.engine(name, policy.location, engine)
+        )
+        training = self.inventory.training(self.config.training.devices, self.training_bytes)
+        if self._loaded.open_ahead(allocation, lambda: self._open(name, policy), training):
+            with self._changing:
+                self._policies[name] = policy
+
     def _hand_over(self, served: Served, allocation: Allocation) -> None:
         """Load the weights of a policy into the engine of its predecessor, if possible.
 
         Once there is a new checkpoint, the previous one is not used again and its engine is free;
         M_0 may still be needed for references.
         """
-        before = self._predecessor(served)
+        old, before = self._predecessor(served)
         if before is None:
             return
-        old = before.engine_name
         engine = self._loaded.get(old)
         rows = () if served.canary is None else read_canary(served.canary)
         if isinstance(engine, HostedModel) and rows and self._is_like(before, served):
@@ -300,7 +336,7 @@ class Models:
                 engine.prove(rows)
 
             self._loaded.replace(old, allocation, reload)
-        elif before.canary is not None:
+        elif before.canary is not None or old.startswith(NEXT):
             self._loaded.close(old)
         else:
             return
@@ -312,22 +348,25 @@ class Models:
         on_gpu = bool(self.inventory.cards) or before.engine.place != "local"
         return is_like(before, served, on_gpu=on_gpu)
 
-    def _predecessor(self, served: Served) -> Served | None:
-        """Return the loaded policy whose engine can take over, preferably with the same settings.
+    def _predecessor(self, served: Served) -> tuple[str, Served | None]:
+        """Return the engine that can take over and its policy, preferably with the same settings.
 
         A policy that also judges may run under two settings: neither engine replaces the other.
         """
         if served.canary is None:
-            return None
+            return "", None
         judges = {judge.engine_name for judge in self.judges}
         with self._changing:
             policies = list(self._policies.items())
-        loaded = [policy for name, policy in policies if name in self._loaded]
-        others = [p for p in loaded if p.identity != served.identity]
-        free = sorted(others, key=lambda p: not run_alike(p.engine, served.engine))
-        trained = [policy for policy in free if policy.canary is not None]
-        first = [p for p in free if p.canary is None and p.engine_name not in judges]
-        return next(iter([*trained, *first]), None)
+        others = [
+            (name, policy)
+            for name, policy in policies
+            if name in self._loaded and policy.identity != served.identity
+        ]
+        free = sorted(others, key=lambda found: not run_alike(found[1].engine, served.engine))
+        trained = [(name, policy) for name, policy in free if policy.canary is not None]
+        first = [(name, p) for name, p in free if p.canary is None and name not in judges]
+        return next(iter([*trained, *first]), ("", None))
 
 
 def place_of(config: RunConfig, role: str) -> tuple[str, EngineConfig]:

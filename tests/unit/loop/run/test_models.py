@@ -2,6 +2,7 @@
 
 import threading
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -13,6 +14,7 @@ from lpfloop.loop.run.loaded_models import Allocation
 from lpfloop.loop.run.models import Models
 from lpfloop.policies.engines.engine import Engine
 from lpfloop.policies.engines.scripted_engine import ScriptedEngine
+from lpfloop.policies.memory.terms import GIB
 
 
 def test_critic_answers_while_the_policy_loads(tmp_path, monkeypatch):
@@ -45,6 +47,44 @@ def opened(tmp_path, monkeypatch):
     found = Models.of(load_config("tiny", None, settings, {}), tmp_path, needed=("critic",))
     found.engine(found.initial)
     return found
+
+
+def opened_names(tmp_path, monkeypatch, needed: tuple[str, ...], ram: int) -> list[str]:
+    """Return the models that are loaded once M_0 was needed, on a machine without cards."""
+    script = ScriptedEngine(EngineConfig(kind="scripted"))
+    loaded = list[str]()
+
+    def load(model: str, *_: object, log: Path, **__: object) -> Engine:
+        loaded.append(f"{Path(model).name} {log.stem.startswith('engine-next-')}")
+        return script
+
+    monkeypatch.setattr(run_models, "open_engine", load)
+    monkeypatch.setattr(run_models, "open_scorer", load)
+    models = Models.of(
+        load_config("tiny", None, (), {}),
+        tmp_path,
+        needed=needed,
+        training_bytes=GIB,
+    )
+    models.inventory = DeviceInventory(cards={}, ram=ram)
+    models.engine(models.initial)
+    models.engine(models.initial)
+    models.engine(models.initial)
+    return loaded
+
+
+def test_later_models_load_with_the_policy(tmp_path, monkeypatch):
+    loaded = opened_names(tmp_path, monkeypatch, ("critic", "reward"), 64 * GIB)
+    assert loaded == ["policy False", "reward False", "policy True"]
+
+
+def test_only_needed_models_load_ahead(tmp_path, monkeypatch):
+    assert opened_names(tmp_path, monkeypatch, (), 64 * GIB) == ["policy False"]
+
+
+def test_nothing_loads_ahead_without_room(tmp_path, monkeypatch):
+    loaded = opened_names(tmp_path, monkeypatch, ("critic", "reward"), 2 * GIB)
+    assert loaded == ["policy False"]
 
 
 def test_policy_loads_while_settings_change(opened, tmp_path, monkeypatch):

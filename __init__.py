@@ -362,7 +362,6 @@ def judge_check(
     by: str | None = None,
     second: str | None = None,
     model: str | None = None,
-    kappas: bool = False,
     plot: "Place | None" = None,
     force: bool = False,
     lake: "Place | None" = None,
@@ -390,7 +389,6 @@ def judge_check(
         JudgmentReading(human=human, by=by, layout=named_layout(format)),
         second=second,
         model=model,
-        kappas=kappas,
     )
     if plot is not None:
         plot_report(Path(plot), report, force=force)

@@ -35,9 +35,6 @@ def judge_check(
     model: Annotated[
         str | None, typer.Option(help="Also show how often this model's outputs win, tie and lose.")
     ] = None,
-    kappas: Annotated[
-        bool, typer.Option("--kappas", help="Also show Cohen's kappa for each pair of annotators.")
-    ] = False,
     plot: Annotated[
         Path | None,
         typer.Option("--plot", help="Also draw a plot into this .svg, .png or .pdf file."),
@@ -63,7 +60,6 @@ def judge_check(
         JudgmentReading(human=human or (), by=by, layout=named_layout(form)),
         second=second,
         model=model,
-        kappas=kappas,
     )
     if plot is not None:
         plot_report(plot, report, force=force)

@@ -1,6 +1,6 @@
 """The report of a judge check: its tables, a JSON document, and plots.
 
-The plots are like AlpacaFarm's Figures 4, 7, 8 and 9.
+The plots are like AlpacaFarm's Figures 4, 7 and 9.
 """
 
 from collections.abc import Iterator, Sequence
@@ -18,12 +18,9 @@ from .figure_tables import print_figures
 from .judge_check import ALL, JUDGE, KAPPAS, MEASURES, PEOPLE, Checked, check
 from .judgment_sources import JudgmentReading, judgments_of
 from .judgments import Judgments, collect
-from .kappas import SHARED_PAIRS, AnnotatorKappa, annotator_kappas
-from .plots import Intervals, Lines, Matrix, Panel, PlottedValue, Series, write_plot
+from .plots import Intervals, Lines, Panel, PlottedValue, Series, write_plot
 
 NAME = 40
-MOST_TWOS = 30
-"""The most pairs of annotators that the table has."""
 PANELS = {
     "held_out": "Agreement with the majority of the other people",
     "agreement": "Agreement with the majority of people",
@@ -40,13 +37,12 @@ EVEN = ("longer", "lists", "first_shown")
 class JudgeReport:
     """The complete results of a check.
 
-    `by` is the field that names the task types; `twos` is None if it was not requested.
+    `by` is the field that names the task types.
     """
 
     judgments: Judgments
     checked: Sequence[Checked]
     by: str | None = None
-    twos: Sequence[AnnotatorKappa] | None = None
 
 
 def judge_report(
@@ -56,7 +52,6 @@ def judge_report(
     *,
     second: str | None = None,
     model: str | None = None,
-    kappas: bool = False,
 ) -> JudgeReport:
     """Check the judges of files and runs.
 
@@ -72,7 +67,6 @@ def judge_report(
         judgments=judgments,
         checked=check(judgments, second=second, model=model),
         by=reading.by,
-        twos=annotator_kappas(judgments) if kappas else None,
     )
 
 
@@ -86,8 +80,6 @@ def document(report: JudgeReport) -> Json:
     }
     if report.by is not None:
         found["by"] = {"field": report.by, "pairs_without": judgments.tasks.count(None)}
-    if report.twos is not None:
-        found["kappas"] = [asdict(each) for each in report.twos]
     return found
 
 
@@ -142,31 +134,6 @@ def print_report(report: JudgeReport) -> None:
             console,
             f"{without:,} pairs have no {report.by!r}, or several; they count under {ALL!r} alone",
         )
-    if report.twos is not None:
-        _print_twos(console, report.twos)
-
-
-def _print_twos(console: Console, twos: Sequence[AnnotatorKappa]) -> None:
-    if not twos:
-        print_wrapped(console, f"no two annotators judged {SHARED_PAIRS} pairs in common")
-        return
-    shown = twos[:MOST_TWOS]
-    print_figures(
-        console,
-        [
-            ("annotator", [_name(each.first) for each in shown]),
-            ("annotator", [_name(each.second) for each in shown]),
-        ],
-        [
-            ("pairs", [f"{each.pairs:,}" for each in shown]),
-            ("agree", [interval_text(each.agreement) for each in shown]),
-            ("kappa", [kappa_text(each.cohen) for each in shown]),
-        ],
-    )
-    if len(twos) > MOST_TWOS:
-        print_wrapped(
-            console, f"and {len(twos) - MOST_TWOS:,} more pairs of annotators: --json has all"
-        )
 
 
 def _name(name: str) -> str:
@@ -207,7 +174,7 @@ def plot_report(path: Path, report: JudgeReport, *, force: bool) -> None:
     checked = [each for each in report.checked if each.task == ALL]
     scatter = [*_agreement_and_price(checked), *_bias_and_variance(checked)]
     intervals = [panel for measure in PANELS for panel in _intervals(measure, checked)]
-    write_plot(path, [*scatter, *intervals, *_matrix(report.twos or ())], force=force)
+    write_plot(path, [*scatter, *intervals], force=force)
 
 
 def _agreement_and_price(checked: Sequence[Checked]) -> Iterator[Panel]:
@@ -276,21 +243,3 @@ def _plotted(name: str, found: Estimate) -> PlottedValue:
     ends = (found.value if end is None else end for end in (found.low, found.high))
     value, low, high = _percents((found.value, *ends))
     return PlottedValue(label=_name(name), value=value, low=low, high=high)
-
-
-def _matrix(twos: Sequence[AnnotatorKappa]) -> Iterator[Panel]:
-    """Give the agreement of every two annotators, as in Figure 8."""
-    agreed = {
-        names: 100 * each.agreement.value
-        for each in twos
-        if each.agreement
-        for names in ((each.first, each.second), (each.second, each.first))
-    }
-    names = sorted({name for name, _ in agreed})
-    if names:
-        yield Matrix(
-            names=names,
-            values=[[agreed.get((row, column)) for column in names] for row in names],
-            title="Agreement of every two annotators",
-            x_label="percent of the pairs that both judged",
-        )

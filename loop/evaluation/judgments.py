@@ -6,7 +6,7 @@ sources count for the same pair.
 
 import re
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -85,7 +85,7 @@ class Judgments:
     `instructions` numbers the instructions; `longer` and `lists` are 1 if the second output is
     longer, or the only one with a list, -1 if the first is, and 0 otherwise. `tasks` are the task
     types, None for a pair whose rows name none, or several; `models` the authors of the first and
-    the second output; None is unknown. `ballots` has each person's votes: pair and label.
+    the second output; None is unknown.
     """
 
     instructions: NDArray[np.int64]
@@ -95,7 +95,6 @@ class Judgments:
     lists: Numbers
     people: Votes
     judges: tuple[Votes, ...]
-    ballots: Mapping[str, Sequence[tuple[int, int]]]
 
 
 def has_list(text: str) -> bool:
@@ -144,10 +143,6 @@ def collect(judgments: Iterable[Judgment]) -> Judgments:
             people.setdefault((judgment.annotator, number), judgment)
         else:
             judges[judgment.annotator].append((number, judgment))
-    ballots = defaultdict[str, list[tuple[int, int]]](list)
-    for (name, number), vote in people.items():
-        if vote.preferred is not None:
-            ballots[name].append((number, LABELS[vote.preferred]))
     instructions: dict[str, int] = {}
     numbers = [instructions.setdefault(key[0], len(instructions)) for key in pairs]
     by_people = [(number, judgment) for (_, number), judgment in people.items()]
@@ -159,7 +154,6 @@ def collect(judgments: Iterable[Judgment]) -> Judgments:
         lists=_signs(first, _lists),
         people=_votes("people", by_people, len(pairs)),
         judges=tuple(_votes(name, given, len(pairs)) for name, given in sorted(judges.items())),
-        ballots=ballots,
     )
 
 

@@ -2,39 +2,13 @@
 
 Both are (observed - expected) / (1 - expected), in which the expected agreement is between
 annotators who give each label as often as these do, regardless of the pair. A kappa is a function
-of sums over pairs. It is undefined
-if all verdicts are the same.
+of sums over pairs. It is undefined if all verdicts are the same.
 """
-
-from dataclasses import dataclass
-from itertools import combinations
 
 import numpy as np
 
-from ..lake.statistics.clustered_estimates import (
-    Estimate,
-    Numbers,
-    OfSums,
-    estimate,
-    quotient,
-    ratio,
-)
-from .judge_statistics import Counts, shares_of
-from .judgments import Judgments
-
-SHARED_PAIRS = 20
-"""The least pairs that two annotators must both have judged for a kappa of the two."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AnnotatorKappa:
-    """How far two annotators agree on the pairs that both judged."""
-
-    first: str
-    second: str
-    pairs: int
-    agreement: Estimate | None
-    cohen: Estimate | None
+from ..lake.statistics.clustered_estimates import Numbers, OfSums, quotient
+from .judge_statistics import Counts
 
 
 def cohen(counts: Counts | Numbers, shares: Numbers) -> OfSums:
@@ -88,39 +62,3 @@ def _kappa(observed: Numbers, expected: Numbers) -> Numbers:
     # All verdicts alike: chance explains everything, up to rounding.
     by_chance = np.where(expected > 1 - 1e-12, 1.0, expected)
     return quotient(np.asarray(observed - by_chance), np.asarray(1 - by_chance))
-
-
-def annotator_kappas(judgments: Judgments) -> list[AnnotatorKappa]:
-    """Return Cohen's kappa of every two annotators with enough shared pairs, most pairs first.
-
-    People are single annotators here. If one gave several verdicts on a pair, each of them is as
-    likely to be compared.
-    """
-    found = list[AnnotatorKappa]()
-    for (first, left), (second, right) in combinations(_shares(judgments).items(), 2):
-        both = left.any(axis=1) & right.any(axis=1)
-        pairs = int(both.sum())
-        if pairs < SHARED_PAIRS:
-            continue
-        one, other = left[both], right[both]
-        clusters = judgments.instructions[both]
-        found.append(
-            AnnotatorKappa(
-                first=first,
-                second=second,
-                pairs=pairs,
-                agreement=estimate(ratio((one * other).sum(axis=1), np.ones(pairs)), clusters),
-                cohen=estimate(cohen(one, other), clusters),
-            )
-        )
-    return sorted(found, key=lambda each: (-each.pairs, each.first, each.second))
-
-
-def _shares(judgments: Judgments) -> dict[str, Numbers]:
-    """Return the probability of each label among an annotator's verdicts on each pair."""
-    found = dict[str, Numbers]()
-    for name, votes in sorted(judgments.ballots.items()):
-        numbers, labels = np.array(votes).T
-        found[name] = np.zeros((len(judgments.instructions), 3))
-        found[name][numbers, labels] = 1
-    return found | {votes.name: shares_of(votes.labels) for votes in judgments.judges}

@@ -235,34 +235,7 @@ class Histogram:
         _name_parts(axes, drawn, [part.label for part in self.parts])
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Matrix:
-    """A panel with a value for every two of some names, None if it is missing."""
-
-    names: Sequence[str]
-    values: Sequence[Sequence[float | None]]
-    title: str
-    x_label: str
-    """The name of the values."""
-    y_label: str = ""
-
-    def draw(self, axes: "Axes") -> None:
-        """Draw the panel's contents."""
-        known = [[float("nan") if value is None else value for value in row] for row in self.values]
-        axes.pcolormesh(known, cmap="Greys", alpha=0.5, vmin=0.0, rasterized=False)
-        middles = [place + 0.5 for place in range(len(self.names))]
-        names = [label_of(name, SHORT) for name in self.names]
-        axes.set_xticks(middles, names, rotation=90)
-        axes.set_yticks(middles, names)
-        axes.invert_yaxis()
-        axes.grid(visible=False)
-        for y, row in zip(middles, self.values, strict=True):
-            for x, value in zip(middles, row, strict=True):
-                if value is not None:
-                    axes.text(x, y, f"{value:.0f}", ha="center", va="center", fontsize=7)
-
-
-Panel = Lines | Intervals | Bars | Histogram | Matrix
+Panel = Lines | Intervals | Bars | Histogram
 
 
 def label_of(text: str, limit: int = LABEL) -> str:
@@ -281,8 +254,6 @@ def _height(panel: Panel) -> float:
     match panel:
         case Intervals():
             return max(least, 1.0 + ROW * len(panel.estimates))
-        case Matrix():
-            return max(least, 2.3 + ROW * len(panel.names))
         case Lines():
             return least + _legend_height(len(panel.series))
         case Bars() | Histogram():

@@ -405,7 +405,7 @@ def _memory(config: RunConfig, roles: Sequence[NeededRole]) -> Iterator[Finding]
             "memory",
             "missing" if refused else "note" if stage.is_tight else "ok",
             f"{stage.stage}: {stage.verdict}: {stage.as_text()}",
-            stage.advice() or None,
+            stage.advice or None,
         )
 
 

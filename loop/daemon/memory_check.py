@@ -4,13 +4,11 @@ The terms come from `policies.memory`; here they meet the configuration: a run's
 model, its trainings and the canary.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, cached_property
 from pathlib import Path
-from typing import Any, Literal, cast
-
-from pydantic import BaseModel, ValidationError
+from typing import Literal
 
 from ...configs.engines import EngineConfig
 from ...configs.group_methods import OnlineSettings
@@ -20,7 +18,6 @@ from ...configs.recipes import Annotated, Graded
 from ...configs.schema import ConfigError, RewardConfig, RunConfig
 from ...configs.section import AutoCount
 from ...configs.section import Devices as Numbers
-from ...configs.training import TrainingConfig
 from ...policies.engines.engine import EngineError
 from ...policies.memory.shapes import ModelShape, UnknownShapeError, shape_of
 from ...policies.memory.terms import (
@@ -48,7 +45,7 @@ from ...policies.workers.engine_factory import engine_kind
 from ..recipes.roles import NeededRole, trainings
 from ..run.models import CRITIC, REWARD, is_endpoint, is_rewarded, locate_model
 from .hardware import Devices, devices
-from .machine_check import contradictions, engine_section
+from .machine_check import engine_section
 
 MARGIN = 0.1
 """The share of a device that must stay free, and by which the arithmetic may be wrong.
@@ -61,32 +58,11 @@ SCORES, CANARY = "reward scores", "measure the canary"
 TRAINS = "train by"
 """How the stages of trainings begin."""
 
-LEAST_HELP = 0.02
-"""Settings that save a smaller share of a stage's need are not suggested."""
 SHORTEST = 256
 """Tokens below which no length is proposed."""
-MOST_NAMED = 4
-"""The most settings that are suggested for a stage."""
 
 Shapes = Callable[[Path], ModelShape]
 Verdict = Literal["fits", "may not fit", "does not fit", "not known"]
-Changes = Mapping[str, Any]
-"""Values by their paths in the configuration, set together."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Remedy:
-    """Settings that make a stage smaller, the bytes that they save, and the verdict with them."""
-
-    settings: tuple[str, ...]
-    saved_bytes: int
-    verdict: Verdict
-
-    def as_text(self) -> str:
-        """Return the options to set, and the bytes that they save."""
-        options = " ".join(f"--set {setting}" for setting in self.settings)
-        then = ", then it fits" if self.verdict == "fits" else ""
-        return f"{options} (-{gib(self.saved_bytes)} GiB{then})"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -96,7 +72,7 @@ class StageMemory:
     `has_bytes` is the memory that the stage may use: the device's, or the share that a setting
     gives it. `note` is printed after the terms. `sections` are the parts of the configuration that
     change the stage. `fitting` is the longest context that fits, in tokens, if it is shorter than
-    the engine's.
+    the engine's. `advice` are settings that help a stage that may not fit.
     """
 
     stage: str
@@ -107,7 +83,7 @@ class StageMemory:
     note: str = ""
     sections: tuple[str, ...] = ()
     fitting: int = 0
-    remedies: tuple[Remedy, ...] = ()
+    advice: str = ""
 
     @property
     def least_bytes(self) -> int:
@@ -141,15 +117,6 @@ class StageMemory:
         total = f"{gib(self.most_bytes)} of {gib(self.has_bytes)} GiB ({self.device})"
         return f"{terms} = {total}{f'; {self.note}' if self.note else ''}"
 
-    def advice(self) -> str:
-        """Return the settings that help, first the ones with which the stage fits."""
-        helps = " or ".join(remedy.as_text() for remedy in self.remedies)
-        advice = [f"what helps: {helps}"] if helps else []
-        possible = any(remedy.verdict in ("fits", "may not fit") for remedy in self.remedies)
-        if self.verdict == "does not fit" and not possible:
-            advice.append("no setting makes it small enough: use a smaller model or larger devices")
-        return "; ".join(advice)
-
 
 def gib(size: int) -> str:
     """Return a size in GiB with three digits."""
@@ -163,7 +130,7 @@ def memory_of(
     have: Devices | None = None,
     shapes: Shapes = shape_of,
 ) -> tuple[StageMemory, ...]:
-    """Return each stage's need of device memory, with remedies if that may be too much.
+    """Return each stage's need of device memory, with advice if that may be too much.
 
     `roles` are the models that the run calls; `have` are the devices, by default this machine's;
     `shapes` returns the sizes of a model's folder.
@@ -172,33 +139,11 @@ def memory_of(
         ConfigError: if the recipe, or a pool, cannot be used.
         EngineError: when nothing installed can run a model.
     """
-    machine, sizes = have or devices(), cache(shapes)
-
-    def stages(changed: RunConfig) -> Iterator[StageMemory]:
-        now = [
-            replace(role, engine=_at(changed, path))
-            if (path := engine_section(role.name))
-            else role
-            for role in roles
-        ]
-        return MemoryStages(config=changed, roles=now, have=machine, shapes=sizes).every()
-
-    def remedies(stage: StageMemory) -> Iterator[Remedy]:
-        for changes in _candidates(stage, config, machine):
-            changed = config
-            for path, value in changes.items():
-                changed = _with_settings(changed, path.split("."), value)
-            if not _is_possible(changed.training):
-                continue
-            now = next((s for s in stages(changed) if s.stage == stage.stage), stage)
-            # A remedy counts by how much less the stage exceeds the device.
-            before, after = (s.most_bytes - s.has_bytes for s in (stage, now))
-            texts = tuple(f"{path}={_text(value)}" for path, value in changes.items())
-            yield Remedy(settings=texts, saved_bytes=before - after, verdict=now.verdict)
-
+    machine = have or devices()
+    stages = MemoryStages(config=config, roles=roles, have=machine, shapes=cache(shapes))
     return tuple(
-        replace(stage, remedies=_most_helpful(stage, remedies(stage))) if stage.is_tight else stage
-        for stage in stages(config)
+        replace(stage, advice=_advice(stage, config, machine)) if stage.is_tight else stage
+        for stage in stages.every()
     )
 
 
@@ -219,7 +164,7 @@ def require_memory(config: RunConfig, roles: Sequence[NeededRole], *, trains: bo
         raise ConfigError(str(error)) from error
     impossible = [
         f"{stage.stage} needs {gib(stage.least_bytes)} GiB at least and has "
-        f"{gib(stage.has_bytes)} ({stage.device}): {stage.advice()}"
+        f"{gib(stage.has_bytes)} ({stage.device}): {stage.advice}"
         for stage in stages
         if stage.verdict == "does not fit"
     ]
@@ -574,122 +519,44 @@ def _copies(part: EngineConfig | RewardConfig) -> AutoCount | None:
     return part.replicas if part.place == "local" else None
 
 
-# Remedies
+# advice
 
 
-def _is_possible(training: TrainingConfig) -> bool:
-    """Whether these settings of a training go together."""
-    try:
-        TrainingConfig.model_validate(training.model_dump())
-    except ValidationError:
-        return False
-    return not any(contradictions(training))
+def _advice(stage: StageMemory, config: RunConfig, have: Devices) -> str:
+    """Return the settings that make such a stage smaller, those that change no row first."""
+    found = list[str]()
+    if any(path.endswith(".engine") for path in stage.sections):
+        found = [f"{path}.{it}" for path in stage.sections for it in _engine_advice(stage, have)]
+    elif stage.stage == SCORES:
+        found = [f"reward.batch_size={max(1, config.reward.batch_size // 4)}"]
+    elif stage.stage.startswith((TRAINS, CANARY)):
+        found = _training_advice(stage, config, have)
+    return f"what helps: {', '.join(found)}" if found else "use a smaller model or larger devices"
 
 
-def _most_helpful(stage: StageMemory, found: Iterator[Remedy]) -> tuple[Remedy, ...]:
-    """Return the remedies to name: with which it fits, the least change first, then the others.
-
-    Of the others, those that save most come first.
-    """
-
-    def rank(remedy: Remedy) -> tuple[bool, int, int]:
-        fits, saved = remedy.verdict == "fits", remedy.saved_bytes
-        return (False, len(remedy.settings), saved) if fits else (True, -saved, 0)
-
-    helpful = [r for r in found if r.saved_bytes > LEAST_HELP * stage.most_bytes]
-    return tuple(sorted(helpful, key=rank)[:MOST_NAMED])
-
-
-def _candidates(stage: StageMemory, config: RunConfig, have: Devices) -> Iterator[Changes]:
-    """Yield settings that could make a stage smaller; the arithmetic decides which do."""
-    section = _at(config, stage.sections[0]) if stage.sections else None
-    found: Iterator[tuple[str, Any]] = iter(())
-    if isinstance(section, EngineConfig):
-        found = _engine_candidates(stage, section, have)
-    elif section is not None:
-        shorter = ("max_length", max(SHORTEST, section.max_length // 2))
-        scores = isinstance(section, RewardConfig)
-        rows = (
-            ("batch_size", max(1, section.batch_size // 4)) if scores else ("micro_batch_size", 1)
-        )
-        found = iter((rows, shorter))
-    for name, value in found:
-        yield {f"{path}.{name}": value for path in stage.sections}
-    if stage.stage.startswith((TRAINS, CANARY)):
-        yield from _training_candidates(stage, config, have)
-
-
-def _engine_candidates(
-    stage: StageMemory, engine: EngineConfig, have: Devices
-) -> Iterator[tuple[str, Any]]:
+def _engine_advice(stage: StageMemory, have: Devices) -> Iterator[str]:
     if stage.fitting >= SHORTEST:
-        yield "max_model_len", stage.fitting
-    if not have.on_gpu:
-        yield "kv_cache_gib", max(engine.kv_cache_gib, -(-stage.most_bytes // GIB))
-        return
-    yield from (("tensor_parallel", n) for n in (2, 4, 8) if n <= len(have.cards))
-    yield "dtype", "bfloat16"
-    yield "memory_utilization", max(0.95, engine.memory_utilization)
-    if engine.kind != "transformers":
-        yield "max_model_len", "auto"
-        yield "vllm.kv_cache_dtype", "fp8"
-        yield "vllm.quantization", "fp8"
-        yield "vllm.max_num_seqs", 64
-
-
-def _training_candidates(stage: StageMemory, config: RunConfig, have: Devices) -> Iterator[Changes]:
-    """Yield adapters, smaller numbers, and the training on more GPUs, or alone on one."""
-    training = config.training
-    whole, online = training.lora.r == 0, any(f"training.{m}" in stage.sections for m in ONLINE)
-    adapted: Changes = {"training.lora.r": 16} if whole else {}
-    others, cards = tuple(range(1, len(have.cards))), len(have.of(training.devices).cards)
-    yield {"training.gradient_checkpointing": "always"}
-    yield {"training.reference": "previous"}
-    if whole:
-        yield adapted
-        yield from ({**adapted, f"{path}.micro_batch_size": 1} for path in stage.sections)
+        yield f"max_model_len={stage.fitting}"
     if have.on_gpu:
-        yield {"training.optimizer": "adamw_8bit"}
-        yield {**adapted, "training.lora.quantise": "nf4"}
-    if cards * training.nodes > 1:
-        divided: Changes = {
-            "training.sharding": "fsdp2",
-            "training.processes": "auto",
-            **({"training.lora.quantise": "none"} if training.lora.quantise != "none" else {}),
-            **({"training.optimizer": "adamw"} if training.optimizer != "adamw" else {}),
-        }
-        yield divided
-        yield {**adapted, **divided}
-    if not online:
-        return
-    share = 0.6 if stage.stage.endswith("sampler") else 0.15
-    yield {f"{path}.sampler_memory": share for path in stage.sections}
-    yield {"critic.engine.memory_utilization": 0.4}
-    sampler, trainer, critic = (
-        f"{name}.devices" for name in ("policy.engine", "training", "critic.engine")
-    )
-    if others and _at(config, trainer) == "auto" == _at(config, sampler):
-        apart: Changes = {trainer: (0,), sampler: others}
-        yield apart
-        yield {**adapted, **apart}
-        if any(term.name == CRITIC for term in stage.terms) and _at(config, critic) == "auto":
-            yield {trainer: (0,), sampler: (0,), critic: others}
+        if len(have.cards) > 1:
+            yield "tensor_parallel=2"
+        yield "vllm.quantization=fp8"
+    else:
+        yield f"kv_cache_gib={-(-stage.most_bytes // GIB)}"
 
 
-def _at(config: BaseModel, path: str) -> Any:
-    """Return the section or value at a path."""
-    for name in path.split("."):
-        config = getattr(config, name)
-    return config
-
-
-def _with_settings(section: BaseModel, path: Sequence[str], value: object) -> Any:
-    """Return a section with another value at a path."""
-    name, *rest = path
-    below = _with_settings(getattr(section, name), rest, value) if rest else value
-    return section.model_copy(update={name: below})
-
-
-def _text(value: object) -> str:
-    numbers = [*cast("tuple[int, ...]", value)] if isinstance(value, tuple) else value
-    return str(numbers).replace(" ", "")
+def _training_advice(stage: StageMemory, config: RunConfig, have: Devices) -> list[str]:
+    training, terms = config.training, {term.name for term in stage.terms}
+    online = any(f"training.{method}" in stage.sections for method in ONLINE)
+    cards = len(have.of(training.devices).cards) * training.nodes
+    advice = {
+        "training.sharding=fsdp2 with training.processes=auto": cards > 1,
+        "critic.engine.memory_utilization=0.4": CRITIC in terms,
+        "other GPUs for training.devices than for policy.engine.devices": online and cards > 1,
+        **{f"{path}.micro_batch_size=1": True for path in stage.sections},
+        "training.lora.r=16": training.lora.r == 0,
+        "training.lora.quantise=nf4": have.on_gpu and training.lora.quantise == "none",
+        "training.gradient_checkpointing=always": training.gradient_checkpointing == "never",
+        **{f"a smaller {path}.max_length": True for path in stage.sections},
+    }
+    return [text for text, applies in advice.items() if applies]

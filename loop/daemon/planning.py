@@ -194,6 +194,5 @@ def _memory_lines(config: RunConfig, seen: Observed) -> list[str]:
             continue
         need = f"{gib(stage.most_bytes)} of {gib(stage.has_bytes)} GiB"
         lines.append(f"{stage.stage[:40]:<40} {need:>18}  {stage.verdict}")
-        advice = stage.advice()
-        lines += wrap(advice, columns, initial_indent="  ", subsequent_indent="  ")
+        lines += wrap(stage.advice, columns, initial_indent="  ", subsequent_indent="  ")
     return lines

@@ -25,7 +25,7 @@ from rows import PREFERENCE as ROW_PREFERENCE
 
 from lpfloop.configs.load import resolve_config
 from lpfloop.configs.schema import RunConfig
-from lpfloop.loop.daemon.equal_sizes import stepped_method
+from lpfloop.loop.daemon.equal_tokens import stepped_method
 from lpfloop.loop.daemon.job import Job
 from lpfloop.loop.data.step_names import step_benchmark
 from lpfloop.stores.durable import publish_folder

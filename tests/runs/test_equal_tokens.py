@@ -10,8 +10,7 @@ from typer.testing import CliRunner
 from lpfloop.configs.load import load_config
 from lpfloop.configs.schema import ConfigError
 from lpfloop.loop.cli.app import app
-from lpfloop.loop.daemon.equal_sizes import ITERATIONS
-from lpfloop.loop.daemon.equal_tokens import EqualComparison
+from lpfloop.loop.daemon.equal_tokens import ITERATIONS, EqualComparison
 from lpfloop.loop.daemon.suite import Suite
 from lpfloop.loop.data import prompts
 from lpfloop.loop.evaluation.method_outcomes import method_outcomes

@@ -1,6 +1,6 @@
 """Lengths of the runs in a comparison at equal tokens, from their trials' tokens."""
 
-from lpfloop.loop.daemon.equal_sizes import RunSize, compared_size
+from lpfloop.loop.daemon.equal_tokens import RunSize, compared_size
 from lpfloop.loop.evaluation.token_course import SpentUnit, TokenCost
 
 OWN = 100_000

@@ -28,8 +28,8 @@ from ..stages.smoke_test import smoke_test
 from ..stages.train import keep_initial
 from .derived_run import Given, begin, stored_given, train_given
 from .eval_sets import EvalSets, evaluate_sets, evaluate_steps, order_prompts
-from .experiment_logging import log_iteration
 from .score import report_score
+from .trackers import log_iteration
 
 PROMPTS_A_PART = 4096
 WORK = re.compile(r"[0-9a-f]{64}|unpacked")

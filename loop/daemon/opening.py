@@ -49,13 +49,13 @@ from ..stages.supervised_set import supervised_fingerprint
 from .call_costs import costs_in
 from .control import ControlServer
 from .eval_sets import deciding
-from .experiment_logging import require_trackers
 from .job import SEEN, Job, fingerprint_of, open_journal
 from .machine_check import require_fit, require_layers, require_places
 from .memory_check import require_memory, training_memory
 from .own_files import keep_own_files, own_digests, own_files
 from .rehearsal import Rehearsal, rehearse
 from .stand_ins import LONGEST_REPLY
+from .trackers import require_trackers
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

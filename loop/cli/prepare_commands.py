@@ -37,8 +37,9 @@ def prepare(
     --policy is the base model, --critic the teacher whose critiques and better answers are learned.
     Each recipe is a separate run with the recipe's name; the same command continues it.
     """
-    from ..daemon.preparing import Preparation
     from ..daemon.preparing import prepare as make
+    from ..daemon.preparing import prepared_recipes
+    from ..daemon.suite import Suite
     from ..lake.query.forms import FormError
     from ..run.terminal import say
     from ..smol.weights import prepare_weights
@@ -59,9 +60,10 @@ def prepare(
     )
     refuse_secrets(settings or ())
     options = options.in_lake(lake)
-    request = Preparation(
-        method=method,
+    suite = Suite(
         config=options.preset,
+        recipes=prepared_recipes(method),
+        seeds=(),
         lake=lake,
         prefix=name or options.stem,
         overrides=tuple(options.overrides),
@@ -71,7 +73,7 @@ def prepare(
     def work(job: "Job") -> None:
         turn(job, stop_signal(job.config, lift_pause=True))
 
-    made = make(request, work, say)
+    made = make(suite, work, say)
     words = ["lpfloop", "run", "--config", str(options.preset or "tiny")]
     words += ["--prompts", prompts] if prompts else []
     words += ["--policy", made.policy, "--critic", made.policy]

@@ -24,7 +24,7 @@ from ...policies.engines.engine import EngineError
 from ...policies.engines.scripted_engine import load_script
 from ...policies.trainers.checks import require_nodes
 from ...policies.trainers.job import Method
-from ...policies.trainers.launch import left_idle, processes_of, training_gpus
+from ...policies.trainers.launch import left_idle, training_gpus
 from ...policies.workers.engine_factory import engine_kind
 from ...policies.workers.identity import check_context, check_folder, is_url
 from ...policies.workers.ray_cluster import ray_cluster
@@ -45,7 +45,7 @@ from . import hardware as machine
 from .hardware import GIB
 from .job import Job, require_same_run
 from .loop import required_prompts
-from .machine_check import in_ray, places_of
+from .machine_check import in_ray
 from .memory_check import memory_of
 from .opening import parts_of, seen_in
 
@@ -140,7 +140,6 @@ def diagnose(config: RunConfig, lake: Path, name: str = "run") -> Diagnosis:
         _look("prompts", _inputs(config, lake)),
         _machine(),
         _look("Ray", _cluster(config, roles)),
-        _look("replicas", _places(config, roles)),
         _look("training", _training_places(config, methods)),
         _memory(config, roles),
         _lake(lake),
@@ -363,34 +362,12 @@ def _cluster(config: RunConfig, roles: Sequence[NeededRole]) -> Iterator[Finding
         yield Finding("Ray", "ok", str(ray_cluster()))
 
 
-def _places(config: RunConfig, roles: Sequence[NeededRole]) -> Iterator[Finding]:
-    """Yield the GPUs of models with several replicas."""
-    try:
-        places = places_of(config, roles)
-    except EngineError:
-        return  # An engine's finding tells it.
-    for role, groups in places.items():
-        if len(groups) > 1:
-            gpus = ", ".join("+".join(map(str, group.numbers)) for group in groups)
-            where = f"on GPUs {gpus}" if groups[0].gpus else "on the CPU"
-            yield Finding("replicas", "ok", f"{role}: {len(groups)} replicas {where}")
-
-
 def _training_places(config: RunConfig, methods: Sequence[Method]) -> Iterator[Finding]:
-    """Yield in how many processes, and on how many GPUs, a run would train."""
+    """Yield the GPUs that a training would leave idle."""
     training, gpus = config.training, len(training_gpus(config.training))
     for method in methods:
-        settings = getattr(training, method)
-        processes, idle = (
-            processes_of(training, settings, gpus),
-            left_idle(training, settings, gpus),
-        )
-        over = f" of {training.nodes} nodes" if training.nodes > 1 else ""
-        if idle:
+        if idle := left_idle(training, getattr(training, method), gpus):
             yield Finding("training", "note", idle)
-        elif gpus and processes > 1:
-            detail = f"{method}: {processes} processes on as many GPUs{over}"
-            yield Finding("training", "ok", detail)
 
 
 def _memory(config: RunConfig, roles: Sequence[NeededRole]) -> Iterator[Finding]:

@@ -5,7 +5,7 @@ model, its trainings and the canary.
 """
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cache, cached_property
 from pathlib import Path
 from typing import Literal
@@ -175,29 +175,6 @@ def require_memory(config: RunConfig, roles: Sequence[NeededRole], *, trains: bo
         )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TrainingMemory:
-    """The most device memory that a run's trainings need, and which fit without recomputation."""
-
-    most_bytes: int
-    keeps_activations: frozenset[Method]
-
-
-def training_memory(config: RunConfig, roles: Sequence[NeededRole]) -> TrainingMemory:
-    """Return the need of a run's trainings on this machine; a whole device if unknown.
-
-    Raises:
-        ConfigError: if the recipe, or a pool, cannot be used.
-        EngineError: when nothing installed can run a model.
-    """
-    stages = MemoryStages(config=config, roles=roles, have=devices(), shapes=cache(shape_of))
-    needs = [s for s in stages.every() if s.stage.startswith((TRAINS, CANARY))]
-    return TrainingMemory(
-        most_bytes=max((s.has_bytes if s.unknown else s.most_bytes for s in needs), default=0),
-        keeps_activations=frozenset(m for m in stages.methods if not stages.recomputes(m)),
-    )
-
-
 @dataclass(frozen=True, kw_only=True)
 class MemoryStages:
     """The stages of a run that asks `roles`; `shapes` returns the sizes of a model's folder."""
@@ -205,7 +182,18 @@ class MemoryStages:
     config: RunConfig
     roles: Sequence[NeededRole]
     have: Devices
-    shapes: Shapes = shape_of
+    shapes: Shapes = field(default_factory=lambda: cache(shape_of))
+
+    @property
+    def training_bytes(self) -> int:
+        """The most memory that a training needs on its device; a whole device if unknown."""
+        needs = [s for s in self.every() if s.stage.startswith((TRAINS, CANARY))]
+        return max((s.has_bytes if s.unknown else s.most_bytes for s in needs), default=0)
+
+    @property
+    def keeps_activations(self) -> frozenset[Method]:
+        """The trainings that fit without recomputing activations."""
+        return frozenset(method for method in self.methods if not self.recomputes(method))
 
     def every(self) -> Iterator[StageMemory]:
         """Yield the stages; one whose model has unknown sizes has the reason instead of terms."""

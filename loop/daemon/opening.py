@@ -49,9 +49,10 @@ from ..stages.supervised_set import supervised_fingerprint
 from .call_costs import costs_in
 from .control import ControlServer
 from .eval_sets import deciding
+from .hardware import devices
 from .job import SEEN, Job, fingerprint_of, open_journal
 from .machine_check import require_fit, require_layers, require_places
-from .memory_check import require_memory, training_memory
+from .memory_check import MemoryStages, require_memory
 from .own_files import keep_own_files, own_digests, own_files
 from .rehearsal import Rehearsal, rehearse
 from .stand_ins import LONGEST_REPLY
@@ -152,15 +153,15 @@ def parts_of(job: Job, seen: Observed) -> RunParts:
     filters = Filters.from_config(job.config)
     grader = grader_of(job.config)
     try:
-        training = training_memory(job.config, needed)
+        memory = MemoryStages(config=job.config, roles=needed, have=devices())
         models = Models.of(
             job.config,
             run_folder(job.lake, job.name) / "logs",
             needed=[role.name for role in needed],
             roles=panels.roles,
             completers=() if completers is None else completers.others,
-            training_bytes=training.most_bytes,
-            keeps_activations=training.keeps_activations,
+            training_bytes=memory.training_bytes,
+            keeps_activations=memory.keeps_activations,
         )
         if seen.trains:
             models.require_trainable()

@@ -6,16 +6,16 @@ runs are not repeated, and all of them are rehearsed before the first one sends 
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 from ...configs.describe import every_field
-from ...configs.load import ConfigSource, Override, load_config, parse_set
+from ...configs.load import Override, load_config, parse_set
 from ...configs.schema import ConfigError
+from ...stores.lake import CHECKPOINTS
 from ..recipes import recipe_entry
-from ..run.outcomes import AlarmStopError, Regressed
+from ..run.outcomes import NothingToTrainOn
 from .job import Job
 from .planning import dry_plan
-from .suite import made_model
+from .suite import Suite, made_model, overrides, work_on
 
 LESSONS = "reflective-sft"
 REWARD = "task-reward"
@@ -28,48 +28,18 @@ MEANT_FOR: Mapping[str, str] = {"critic.model": LESSONS, "annotation.": REWARD}
 """Settings that one recipe alone takes: the teacher is not called after its lessons."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Preparation:
-    """The method to prepare, its sources, and the lake and the names of the runs that it takes."""
+def prepared_recipes(method: str) -> tuple[str, ...]:
+    """Return the recipes that prepare a method, in the order in which they run.
 
-    method: str
-    config: ConfigSource | None
-    lake: Path
-    prefix: str
-    overrides: tuple[str | Override, ...]
-    env: Mapping[str, str]
-
-    @property
-    def recipes(self) -> tuple[str, ...]:
-        """The recipes, in the order in which they run.
-
-        Raises:
-            ConfigError: if the method does not need preparation.
-        """
-        if self.method not in PREPARED:
-            raise ConfigError(
-                f"prepare {self.method}: choose smol (a model) or {', '.join(PREPARED)} (a "
-                "method); every other method starts from a model as it is: `lpfloop run --policy "
-                "MODEL`"
-            )
-        return PREPARED[self.method]
-
-    def name(self, recipe: str) -> str:
-        """Return the name of the run of a recipe."""
-        return f"{self.prefix}-{recipe}"
-
-    def job(self, recipe: str, policy: str | None = None) -> Job:
-        """Return the job of a recipe, which starts from `policy` if it is given.
-
-        Raises:
-            ConfigError: if its configuration cannot be used.
-        """
-        own = list(_fitting(self.overrides, recipe, self.recipes))
-        own.append(Override(source="prepare", path="iterations", value=1))
-        if policy is not None:
-            own.append(Override(source="prepare", path=POLICY, value=policy))
-        config = load_config(self.config, recipe, own, self.env)
-        return Job(config=config, lake=self.lake, name=self.name(recipe))
+    Raises:
+        ConfigError: if the method does not need preparation.
+    """
+    if method not in PREPARED:
+        raise ConfigError(
+            f"prepare {method}: choose smol (a model) or {', '.join(PREPARED)} (a method); every "
+            "other method starts from a model as it is: `lpfloop run --policy MODEL`"
+        )
+    return PREPARED[method]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,49 +50,46 @@ class Prepared:
     reward: str
 
 
-def prepare(
-    request: Preparation, turn: Callable[[Job], None], note: Callable[[str], None]
-) -> Prepared:
+def prepare(suite: Suite, turn: Callable[[Job], None], note: Callable[[str], None]) -> Prepared:
     """Make or continue the models that a method begins with; `turn` works on a job to its end.
 
     Raises:
         ConfigError: if anything cannot be used: all inputs are read before the first request.
+        InputError: if a file cannot be read.
     """
-    require_possible(request)
-    policy: str | None = None
-    for recipe in request.recipes:
-        note(f"{request.name(recipe)}: {recipe_entry(recipe).summary}")
+    for recipe in suite.recipes:
         try:
-            turn(request.job(recipe, policy))
-        except (Regressed, AlarmStopError) as end:
-            note(f"{request.name(recipe)}: {end}")
+            # The last recipe would refuse settings after the first ones were paid.
+            dry_plan(_job(suite, recipe))
+        except ConfigError as error:
+            raise ConfigError(f"{recipe}: {error}") from error
+    policy: str | None = None
+    for recipe in suite.recipes:
+        job = _job(suite, recipe, policy)
+        note(f"{job.name}: {recipe_entry(recipe).summary}")
+        if isinstance(end := work_on(job, turn, note), NothingToTrainOn):
+            raise end
         if recipe == LESSONS:
-            policy = made_model(request.lake, request.name(recipe), "checkpoints")
+            policy = made_model(suite.lake, job.name, CHECKPOINTS)
     return Prepared(
-        policy=f"{request.name(LESSONS)}:M_1",
-        reward=made_model(request.lake, request.name(REWARD), "reward_models"),
+        policy=f"{suite.prefix}-{LESSONS}:M_1",
+        reward=made_model(suite.lake, f"{suite.prefix}-{REWARD}", "reward_models"),
     )
 
 
-def require_possible(request: Preparation) -> None:
-    """Refuse settings that the last recipe would refuse after the first ones were paid.
-
-    Raises:
-        ConfigError: if a model is missing, or settings do not fit.
-        InputError: if a file cannot be read.
-    """
-    for recipe in request.recipes:
-        try:
-            dry_plan(request.job(recipe))
-        except ConfigError as error:
-            raise ConfigError(f"{recipe}: {error}") from error
+def _job(suite: Suite, recipe: str, policy: str | None = None) -> Job:
+    """Return the job of a recipe, which starts from `policy` if it is given."""
+    own = {"iterations": 1, **({} if policy is None else {POLICY: policy})}
+    layers = [*_fitting(suite.overrides, recipe, suite.recipes), *overrides("prepare", own)]
+    config = load_config(suite.config, recipe, layers, suite.env)
+    return Job(config=config, lake=suite.lake, name=f"{suite.prefix}-{recipe}")
 
 
 def _fitting(
-    overrides: Sequence[str | Override], recipe: str, recipes: Sequence[str]
+    layers: Sequence[str | Override], recipe: str, recipes: Sequence[str]
 ) -> Iterator[str | Override]:
     """Yield the overrides that apply to a recipe, without settings of other recipes."""
-    for item in overrides:
+    for item in layers:
         path = (parse_set(item) if isinstance(item, str) else item).path
         having = {other for other in recipes if _has(other, path)}
         having |= {other for start, other in MEANT_FOR.items() if path.startswith(start)}

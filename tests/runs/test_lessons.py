@@ -9,7 +9,8 @@ from world import Silent, stand_ins
 from lpfloop.configs.load import Override, load_config
 from lpfloop.loop.daemon.job import Job
 from lpfloop.loop.daemon.loop import run_loop
-from lpfloop.loop.daemon.preparing import Preparation, prepare
+from lpfloop.loop.daemon.preparing import prepare, prepared_recipes
+from lpfloop.loop.daemon.suite import Suite
 from lpfloop.loop.lake.query.runs import open_run
 from lpfloop.loop.run.outcomes import NothingToTrainOn
 from lpfloop.loop.run.stop import Stopped, StopSignal
@@ -113,10 +114,11 @@ TRAINED = (
 )
 
 
-def wanted(lake: Path, *overrides: str | Override) -> Preparation:
-    return Preparation(
-        method="rlrf",
+def wanted(lake: Path, *overrides: str | Override) -> Suite:
+    return Suite(
         config="tiny",
+        recipes=prepared_recipes("rlrf"),
+        seeds=(),
         lake=lake,
         prefix="p",
         overrides=(*TRAINED, *overrides),

@@ -21,7 +21,7 @@ from ..data.files import InputError
 from ..lake.query.runs import open_run
 from ..run.handles import Planned, content_key
 from ..stages.people_labels import labels_of
-from ..stages.retry_unscored import TRAINING
+from ..stages.unscored import TRAINING
 from .loop import required_prompts
 from .own_files import require_own_files
 from .plan import Plan, PlannedStage

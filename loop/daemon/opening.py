@@ -44,8 +44,8 @@ from ..run.run import Run
 from ..run.stop import StopSignal
 from ..stages.mix import mix_fingerprint
 from ..stages.people_labels import labels_fingerprint, labels_of
-from ..stages.retry_unscored import to_retry
 from ..stages.supervised_set import supervised_fingerprint
+from ..stages.unscored import to_retry
 from .call_costs import costs_in
 from .control import ControlServer
 from .eval_sets import deciding

@@ -19,7 +19,7 @@ from ...stores.takeover import TakenOverRun, take_over
 from ..lake.imports import IMPORTED, require_loop
 from ..lake.imports.answers_file import stored_answers
 from ..lake.query.runs import open_run
-from ..stages.retry_unscored import count_unread, to_retry, unscored_stages
+from ..stages.unscored import count_unread, to_retry, unscored_stages
 from .control import Command, NoDaemonError, alive, ask
 from .job import Job
 from .own_files import require_own_files

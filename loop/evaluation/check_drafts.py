@@ -13,12 +13,11 @@ from ...stores.keys import Json, derive_seed
 from ...stores.records import Candidate, Critique, Reward, Score
 from ...stores.schemas import RowsByType
 from ...stores.side_evals import smoke_test_of
-from ..data.stage_names import critique_label
+from ..data.stage_names import critique_label, is_eval_set
 from ..lake.query.critic_scores import DRAFTS, REWARD
 from ..run.handles import T
 from ..run.iteration import Iteration
 from ..run.run import Verb, Work
-from ..stages.retry_unscored import is_evaluation
 from .assess import UNDRAWN
 from .metrics import MeasuredAnswers, prompt_scores, score_of
 
@@ -27,6 +26,8 @@ STAGE = f"measure:{DRAFTS}"
 PROMPTS, MOST = 300, 1000
 """About how many prompts are looked at, and the most drafts that are verified."""
 CRITIQUES, REWARDS = "critique:", "reward:"
+BEST = "best"
+"""The label of the best of several answers."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,7 +91,8 @@ def _units(it: Iteration) -> DraftUnits:
 def _about_drafts(stage: str) -> bool:
     """Whether a stage holds critiques of drafts: the first of each, as of held-out answers."""
     first = stage.startswith(CRITIQUES) and critique_label(stage) == stage
-    return first and not is_evaluation(stage) and smoke_test_of(stage) is None
+    evaluated = is_eval_set(stage) or stage.removeprefix(CRITIQUES).split(":")[0] == BEST
+    return first and not evaluated and smoke_test_of(stage) is None
 
 
 def _drafts_of(critiques: str) -> list[str]:

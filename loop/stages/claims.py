@@ -6,10 +6,8 @@ verdict on each statement. One that repeats an earlier one of its answer is judg
 beyond `facts.most` are stored without a verdict.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from itertools import chain
-from typing import NamedTuple
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 from ...critics.facts.fact_judge import (
     STATEMENTS,
@@ -20,48 +18,20 @@ from ...critics.facts.fact_judge import (
 )
 from ...critics.facts.fact_score import BEYOND
 from ...critics.facts.passages import passages
-from ...critics.judge import Reading
 from ...critics.status import Status
 from ...critics.verify import FACTS
 from ...stores.keys import Json, derive_seed, row_id
-from ...stores.records import SCORED, Breakdown, Candidate, Claim
+from ...stores.records import Breakdown, Candidate, Claim
 from ..run.handles import Rows
 from ..run.iteration import Iteration
 from ..run.run import Verb
-from .judging import (
-    JudgedStage,
-    JudgeRequest,
-    Posed,
-    judge_line,
-    judge_params,
-)
-from .retry_unscored import run_judgements
+from .judging import PENDING, JudgedStage, Posed, judge_line, judge_params
 
 BREAK_UP, JUDGE_CLAIMS = Verb("break_up"), Verb("judge_claims")
-NO_STATEMENTS: Statements = ()
 NOT_WRITTEN = frozenset({"failed", "overlong", "truncated_thinking"})
 
-
-class AnswerPassage(NamedTuple):
-    """A passage of an answer and its index; with a `status`, it is not sent to the critic."""
-
-    candidate: Candidate
-    place: int = 0
-    text: str = ""
-    status: Status | None = None
-
-
-class JudgedStatement(NamedTuple):
-    """A statement of an answer, by its place there; `beyond` the most that are judged or not."""
-
-    candidate_id: str
-    prompt_id: str
-    place: int
-    text: str
-    beyond: bool
-
-
-JudgedStatements = tuple[JudgedStatement, ...]
+Claims = tuple[Claim, ...]
+"""Statements of an answer that are judged together."""
 
 
 def break_up(it: Iteration, answers: Rows[Candidate], judge: FactJudge) -> Rows[Breakdown]:
@@ -76,7 +46,7 @@ def break_up(it: Iteration, answers: Rows[Candidate], judge: FactJudge) -> Rows[
         answers=lambda chunk: it.chunk(answers, chunk),
     )
     work = it.work(BREAK_UP, breaking.params, answers)
-    planned = run_judgements(breaking, f"break_up:{answers.label}", work)
+    planned = breaking.plan(f"break_up:{answers.label}", work)
     return Rows(row_type=Breakdown, stages=(planned,), called=answers.label)
 
 
@@ -92,12 +62,12 @@ def judge_claims(it: Iteration, broken: Rows[Breakdown], judge: FactJudge) -> Ro
         broken=lambda chunk: it.chunk(broken, chunk),
     )
     work = it.work(JUDGE_CLAIMS, judging.params, broken)
-    planned = run_judgements(judging, f"judge_claims:{broken.label}", work)
+    planned = judging.plan(f"judge_claims:{broken.label}", work)
     return Rows(row_type=Claim, stages=(planned,), called=broken.label)
 
 
 @dataclass(frozen=True, kw_only=True)
-class BreakingUp(JudgedStage[AnswerPassage, Statements, Breakdown]):
+class BreakingUp(JudgedStage[Breakdown, Statements, Breakdown]):
     """A stage of breakdowns; `answers` returns the answers of a chunk when that chunk begins."""
 
     row_type = Breakdown
@@ -111,57 +81,52 @@ class BreakingUp(JudgedStage[AnswerPassage, Statements, Breakdown]):
             **judge_params(self.run, self.judge, self.run.config.critic),
         }
 
-    def _subjects(self, chunk: int) -> Iterable[AnswerPassage]:
-        return chain.from_iterable(map(self._passages, self.answers(chunk)))
+    def _subjects(self, chunk: int) -> Iterator[tuple[Breakdown, list[Breakdown]]]:
+        for candidate in self.answers(chunk):
+            if self.run.prompts[candidate.prompt_id].task == FACTS:
+                yield from ((row, [row]) for row in self._passages(candidate))
 
-    def _pose(self, subject: AnswerPassage, attempt: int) -> Posed[Statements]:
-        prompt, (name,) = self.run.prompts[subject.candidate.prompt_id], self._ids(subject)
-        question = self.templates.ask_statements(prompt, subject.text, self.guard(name))
+    def _pose(self, subject: Breakdown, attempt: int) -> Posed[Statements]:
+        prompt, name = self.run.prompts[subject.prompt_id], subject.breakdown_id
+        question = self.templates.ask_statements(prompt, subject.passage, self.guard(name))
         seed = derive_seed(self.run.config.seed, "break up", name, attempt)
         return Posed(question, name, seed)
 
-    def _ids(self, subject: AnswerPassage) -> list[str]:
-        return [row_id("broken", [subject.candidate.candidate_id, subject.place, self.identity])]
+    def _fill(self, row: Breakdown, value: Statements, place: int) -> Breakdown:
+        del place
+        return replace(row, statements=value)
 
-    def _decide_without_judge(self, subject: AnswerPassage) -> list[Reading[Statements]] | None:
-        return None if subject.status is None else [Reading(subject.status.value, NO_STATEMENTS)]
+    def _passages(self, candidate: Candidate) -> list[Breakdown]:
+        """Return the passages of an answer; if there are none to judge, one with the reason."""
+        prompt = self.run.prompts[candidate.prompt_id]
+        if prompt.reference is None or not prompt.reference.strip():
+            return [self._row(candidate, 0, "", Status.NO_REFERENCE)]
+        if candidate.finish_reason in NOT_WRITTEN:
+            return [self._row(candidate, 0, "", Status(candidate.finish_reason))]
+        # A non-empty passage has at least one statement, so the limit of statements also limits
+        # passages.
+        found = passages(candidate.text)[: self.run.config.facts.most]
+        rows = [self._row(candidate, n, text, PENDING) for n, text in enumerate(found)]
+        return rows or [self._row(candidate, 0, "", Status.SCORED)]
 
-    def _rows(self, request: JudgeRequest[AnswerPassage, Statements]) -> list[Breakdown]:
-        (reading,), (name,) = request.readings, self._ids(request.subject)
-        candidate, place, text, _ = request.subject
-        breakdown = Breakdown(
-            breakdown_id=name,
+    def _row(self, candidate: Candidate, place: int, text: str, status: str) -> Breakdown:
+        return Breakdown(
+            breakdown_id=row_id("broken", [candidate.candidate_id, place, self.identity]),
             candidate_id=candidate.candidate_id,
             prompt_id=candidate.prompt_id,
             iteration=self.iteration,
             judge=self.judge.identity,
             place=place,
             passage=text,
-            statements=reading.value if reading.status == SCORED else (),
-            status=reading.status,
-            attempts=request.attempts,
-            text=request.text,
+            statements=(),
+            status=str(status),
+            attempts=0,
+            text="",
         )
-        return [breakdown]
-
-    def _passages(self, candidate: Candidate) -> list[AnswerPassage]:
-        prompt, found = self.run.prompts[candidate.prompt_id], list[str]()
-        if prompt.task != FACTS:
-            return []
-        if prompt.reference is None or not prompt.reference.strip():
-            status = Status.NO_REFERENCE
-        elif candidate.finish_reason in NOT_WRITTEN:
-            status = Status(candidate.finish_reason)
-        else:
-            # A non-empty passage has at least one statement, so the limit of statements also
-            # limits passages.
-            status, found = Status.SCORED, passages(candidate.text)[: self.run.config.facts.most]
-        named = [AnswerPassage(candidate, n, text) for n, text in enumerate(found)]
-        return named or [AnswerPassage(candidate, status=status)]
 
 
 @dataclass(frozen=True, kw_only=True)
-class JudgingClaims(JudgedStage[JudgedStatements, StatementSupport, Claim]):
+class JudgingClaims(JudgedStage[Claims, StatementSupport, Claim]):
     """A stage of claims by the critic, which judges several statements of an answer at once."""
 
     row_type = Claim
@@ -177,60 +142,46 @@ class JudgingClaims(JudgedStage[JudgedStatements, StatementSupport, Claim]):
             **judge_params(self.run, self.judge, self.run.config.critic),
         }
 
-    def _subjects(self, chunk: int) -> Iterable[JudgedStatements]:
+    def _subjects(self, chunk: int) -> Iterator[tuple[Claims, Claims]]:
+        """Yield the different statements of each answer, in the order of its passages."""
         config = self.run.config.facts
-        for statements in statements_of(self.broken(chunk), config.most):
-            for beyond in (False, True):
-                of = tuple(one for one in statements if one.beyond == beyond)
-                size = config.together
-                yield from (of[first : first + size] for first in range(0, len(of), size))
+        by_answer = dict[str, list[Breakdown]]()
+        for row in self.broken(chunk):
+            by_answer.setdefault(row.candidate_id, []).append(row)
+        for rows in by_answer.values():
+            texts = dict[str, str]()
+            for row in sorted(rows, key=lambda one: one.place):
+                for text in row.statements:
+                    texts.setdefault(" ".join(text.casefold().split()), text)
+            claims = [self._row(rows[0], *placed) for placed in enumerate(texts.values())]
+            for part in (claims[: config.most], claims[config.most :]):
+                for first in range(0, len(part), config.together):
+                    together = tuple(part[first : first + config.together])
+                    yield together, together
 
-    def _pose(self, subject: JudgedStatements, attempt: int) -> Posed[StatementSupport]:
-        prompt, name = self.run.prompts[subject[0].prompt_id], self._ids(subject)[0]
-        texts = [statement.text for statement in subject]
+    def _pose(self, subject: Claims, attempt: int) -> Posed[StatementSupport]:
+        prompt, name = self.run.prompts[subject[0].prompt_id], subject[0].claim_id
+        texts = [claim.statement for claim in subject]
         question = self.templates.ask_support(prompt, texts, self.guard(name))
         seed = derive_seed(self.run.config.seed, "judge claims", name, attempt)
         return Posed(question, name, seed)
 
-    def _ids(self, subject: JudgedStatements) -> list[str]:
-        return [row_id("claim", [s.candidate_id, s.place, self.identity]) for s in subject]
+    def _fill(self, row: Claim, value: StatementSupport, place: int) -> Claim:
+        del place
+        return replace(row, verdict=value.verdict, reason=value.reason)
 
-    def _decide_without_judge(
-        self, subject: JudgedStatements
-    ) -> list[Reading[StatementSupport]] | None:
-        beyond = Reading(BEYOND, StatementSupport())
-        return [beyond] * len(subject) if subject[0].beyond else None
-
-    def _rows(self, request: JudgeRequest[JudgedStatements, StatementSupport]) -> Iterator[Claim]:
-        named = zip(self._ids(request.subject), request.subject, request.readings, strict=True)
-        for name, statement, reading in named:
-            yield Claim(
-                claim_id=name,
-                candidate_id=statement.candidate_id,
-                prompt_id=statement.prompt_id,
-                iteration=self.iteration,
-                judge=self.judge.identity,
-                place=statement.place,
-                statement=statement.text,
-                verdict=reading.value.verdict,
-                reason=reading.value.reason,
-                status=reading.status,
-                attempts=request.attempts,
-                text=request.text,
-            )
-
-
-def statements_of(broken: Sequence[Breakdown], most: int) -> Iterator[list[JudgedStatement]]:
-    """Yield the different statements of each answer, in the order of its passages."""
-    by_answer = dict[str, list[Breakdown]]()
-    for row in broken:
-        by_answer.setdefault(row.candidate_id, []).append(row)
-    for answer, rows in by_answer.items():
-        texts = dict[str, str]()
-        for row in sorted(rows, key=lambda one: one.place):
-            for text in row.statements:
-                texts.setdefault(" ".join(text.casefold().split()), text)
-        yield [
-            JudgedStatement(answer, rows[0].prompt_id, place, text, place >= most)
-            for place, text in enumerate(texts.values())
-        ]
+    def _row(self, broken: Breakdown, place: int, text: str) -> Claim:
+        return Claim(
+            claim_id=row_id("claim", [broken.candidate_id, place, self.identity]),
+            candidate_id=broken.candidate_id,
+            prompt_id=broken.prompt_id,
+            iteration=self.iteration,
+            judge=self.judge.identity,
+            place=place,
+            statement=text,
+            verdict=None,
+            reason="",
+            status=PENDING if place < self.run.config.facts.most else BEYOND,
+            attempts=0,
+            text="",
+        )

@@ -20,8 +20,6 @@ from ...critics.annotators.annotator_pool import AnyAnnotator
 from ...critics.annotators.comparison import Comparison, ask
 from ...critics.annotators.pair_verdicts import PairChoice
 from ...critics.annotators.simulate import assign, reconcile
-from ...critics.judge import Reading
-from ...critics.status import Status
 from ...policies.engines.engine import Completion, Sampling
 from ...stores.keys import Json, derive_seed, row_id
 from ...stores.records import Candidate, Order, Preference
@@ -32,6 +30,7 @@ from ..run.iteration import Iteration
 from ..run.judge_panel import JudgePanel
 from ..run.run import Run, Verb
 from .judging import (
+    PENDING,
     RETRY_TEMPERATURE,
     JudgedStage,
     JudgeRequest,
@@ -41,7 +40,6 @@ from .judging import (
     with_room,
 )
 from .matches import (
-    Decided,
     Match,
     all_pairs,
     decide_match,
@@ -49,7 +47,6 @@ from .matches import (
     match_of,
     orders_of,
 )
-from .retry_unscored import run_judgements
 
 ANNOTATE, COMPARE = Verb("annotate"), Verb("compare", semantics=2)
 EVALUATED_BY: Keying = "instruction"
@@ -143,35 +140,32 @@ def _compare(
         params: Json = {"by": annotating.identity, "attempts": annotating.attempts, **which}
         label = f"{verb.name}:{read[0].label}:{annotator.name}"
         work = it.work(verb, params, *read)
-        stages.append(run_judgements(annotating, label, work))
+        stages.append(annotating.plan(label, work))
     return Rows(row_type=Preference, stages=tuple(stages))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Showing:
-    """A match, the order in which it is shown, and its `place` in the unit.
-
-    If `order` is None the match is not shown to an annotator: `row` already has the verdict.
-    """
+    """A match, the order in which it is shown, its `place` in the unit, and its row before."""
 
     match: Match
     row: Preference
     place: int
-    order: Order | None = None
+    order: Order
 
 
 Showings = tuple[Showing, ...]
-AnyRequest = JudgeRequest[Showings, PairChoice]
+AnyRequest = JudgeRequest[Showings, PairChoice, Preference]
 
 
 class PairRequest(AnyRequest):
     """Comparisons that one prompt asks about."""
 
     def after_answer(self, answer: Completion) -> Sequence[Self]:
-        """Return one inquiry per pair, so that a retry asks only about the unread ones."""
+        """Return one request per pair, so that a retry asks only about the unread ones."""
         (whole,) = super().after_answer(answer)
         return [
-            replace(whole, subject=(showing,), readings=(reading,))
+            replace(whole, subject=(showing,), rows=(showing.row,), readings=(reading,))
             for showing, reading in zip(self.subject, whole.readings, strict=True)
         ]
 
@@ -205,25 +199,21 @@ class Annotating(JudgedStage[Showings, PairChoice, Preference]):
             **guard_params(self.run, self.judge),
         }
 
-    def _subjects(self, chunk: int) -> Iterator[Showings]:
+    def _subjects(self, chunk: int) -> Iterator[tuple[Showings, list[Preference]]]:
         pool, seed = self.panel.pool, self.run.config.seed
         for place, match in enumerate(self.matched(chunk)):
             if assign(pool, match.drawn_by, seed) is self.annotator:
-                known = decide_match(match, seed, self.panel.flip_probability)
-                row = self._row(match, known or Decided(None, Status.FAILED))
-                for order in (None,) if known else orders_of(match, seed, self.order):
-                    yield (Showing(match=match, row=row, place=place, order=order),)
+                row = self._row(match)
+                orders = orders_of(match, seed, self.order)
+                for order in orders if row.status == PENDING else orders[:1]:
+                    yield (Showing(match=match, row=row, place=place, order=order),), [row]
 
-    def _decide_without_judge(self, subject: Showings) -> list[Reading[PairChoice]] | None:
-        (showing,) = subject
-        return [Reading(showing.row.status, PairChoice())] if showing.order is None else None
-
-    def _inquiries(self, chunk: int, replies: Replies[Preference]) -> list[AnyRequest]:
+    def _requests(self, chunk: int, replies: Replies) -> list[AnyRequest]:
         """Ask about first showings of matches, then about second ones, several pairs per prompt.
 
         A retry asks about each pair in a separate prompt.
         """
-        alone = super()._inquiries(chunk, replies)
+        alone = super()._requests(chunk, replies)
         size = 1 if replies.had else self.annotator.batch_size
         found = [one for one in alone if one.settled]
         # Pairs with an input have another form of prompt.
@@ -233,38 +223,45 @@ class Annotating(JudgedStage[Showings, PairChoice, Preference]):
             kind = (showing.place in seen, bool(self._instruction(showing.match)[1]))
             seen.add(showing.place)
             kinds.setdefault(kind, []).append(showing)
-        return found + [
-            PairRequest(
-                subject=tuple(shown[at : at + size]),
-                pose=self._pose,
-                most=replies.most,
-                attempts=replies.had,
-            )
-            for _, shown in sorted(kinds.items(), key=lambda kind: kind[0])
-            for at in range(0, len(shown), size)
-        ]
+        for _, shown in sorted(kinds.items(), key=lambda kind: kind[0]):
+            for at in range(0, len(shown), size):
+                subject = tuple(shown[at : at + size])
+                found.append(
+                    PairRequest(
+                        subject=subject,
+                        rows=[showing.row for showing in subject],
+                        pose=self._pose,
+                        most=replies.most,
+                        attempts=replies.had,
+                    )
+                )
+        return found
 
-    def _judgements(
-        self, requests: Sequence[AnyRequest], replies: Replies[Preference]
-    ) -> list[Preference]:
+    def _judgements(self, requests: Sequence[AnyRequest], replies: Replies) -> list[Preference]:
         by_match = dict[int, list[AnyRequest]]()
         for one in requests:
             by_match.setdefault(one.subject[0].place, []).append(one)
         return [
             row
             for _, alike in sorted(by_match.items())
-            for row in replies.find_rows(self._ids(alike[0].subject))
-            or (self._rows(alike[0]) if len(alike) == 1 else [_both(*alike)])
+            for row in replies.find_rows(alike[0].rows) or [self._preference(*alike)]
         ]
 
-    def _rows(self, request: AnyRequest) -> list[Preference]:
-        (showing,), (reading,) = request.subject, request.readings
-        if showing.order is None:
-            return [showing.row]
-        return [_preference_of(showing, reading, showing.order, request)]
+    def _preference(self, first: AnyRequest, swapped: AnyRequest | None = None) -> Preference:
+        """Return the row of a match after the last reply, or after those to both orders."""
+        ((showing,), (row,)), readings = (first.subject, first.rows), first.readings
+        if not first.attempts:
+            return row
+        order, texts, (reading,) = showing.order, [first.text], readings
+        if swapped is not None:
+            order, reading = "both", reconcile(reading, swapped.readings[0])
+            texts.append(swapped.text)
+        row = replace(row, order=order, text="\n\n".join(texts), status=reading.status)
+        return self._fill(row, reading.value, 0)
 
-    def _ids(self, subject: Showings) -> list[str]:
-        return [showing.row.preference_id for showing in subject]
+    def _fill(self, row: Preference, value: PairChoice, place: int) -> Preference:
+        del place
+        return replace(row, preferred=value.preferred)
 
     def _pose(self, subject: Showings, attempt: int) -> Posed[PairChoice]:
         pairs = [self._comparison(showing) for showing in subject]
@@ -273,8 +270,10 @@ class Annotating(JudgedStage[Showings, PairChoice, Preference]):
         question = ask(self.annotator, pairs, self.guard(name))
         return Posed(question, name, derive_seed(self.run.config.seed, "annotate", about, attempt))
 
-    def _row(self, match: Match, decided: Decided) -> Preference:
+    def _row(self, match: Match) -> Preference:
+        """Return the row of a match before an annotator is asked about it."""
         first, second = match.first.candidate_id, match.second.candidate_id
+        decided = decide_match(match, self.run.config.seed, self.panel.flip_probability)
         return Preference(
             preference_id=row_id("pref", [first, second, self.identity]),
             prompt_id=match.first.prompt_id,
@@ -282,11 +281,11 @@ class Annotating(JudgedStage[Showings, PairChoice, Preference]):
             first_id=first,
             second_id=second,
             annotator=self.annotator.name,
-            preferred=decided.preferred,
-            flipped=decided.flipped,
+            preferred=decided.preferred if decided else None,
+            flipped=decided is not None and decided.flipped,
             order="as_given",
             text="",
-            status=decided.status.value,
+            status=decided.status.value if decided else PENDING,
         )
 
     def _comparison(self, showing: Showing) -> Comparison:
@@ -296,7 +295,7 @@ class Annotating(JudgedStage[Showings, PairChoice, Preference]):
             first=showing.match.first.text,
             second=showing.match.second.text,
             key=showing.row.preference_id,
-            order=showing.order or "as_given",
+            order=showing.order,
             input=given,
         )
 
@@ -322,21 +321,3 @@ def annotator_line(run: Run, annotator: AnyAnnotator) -> EngineClient:
     again = again if annotator.short else with_room(run, served, again)
     first = replace(again, temperature=annotator.temperature)
     return EngineClient(run=run, served=served, first=first, again=again, judge=True)
-
-
-def _both(as_given: AnyRequest, swapped: AnyRequest) -> Preference:
-    reading = reconcile(as_given.readings[0], swapped.readings[0])
-    return _preference_of(as_given.subject[0], reading, "both", as_given, swapped)
-
-
-def _preference_of(
-    showing: Showing, reading: Reading[PairChoice], order: Order, *requests: AnyRequest
-) -> Preference:
-    """Return the preference row of a match with its final reading."""
-    return replace(
-        showing.row,
-        preferred=reading.value.preferred,
-        order=order,
-        text="\n\n".join(one.text for one in requests),
-        status=reading.status,
-    )

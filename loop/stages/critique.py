@@ -5,14 +5,14 @@ with the reason and the raw reply. The verifier's verdicts are critiques whose r
 critic; no model is involved, so they are never retried.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property, partial
+from functools import cached_property
 
 from ...configs.recipes import JudgeWeights
-from ...critics.judge import Reading, unread
+from ...critics.judge import unread
 from ...critics.rating_dictionary import AspectRatings
-from ...critics.status import Status
+from ...critics.status import WAS_READ, Status
 from ...critics.verify import Verdict, VerifierCritic
 from ...stores.journal_reader import Unit
 from ...stores.keys import Json, derive_seed, row_id
@@ -29,19 +29,18 @@ from ..run.reporter import UnitStats
 from ..run.run import Run, Verb, Work
 from ..run.stage import Stage
 from .judging import (
+    PENDING,
     Alike,
     JudgedStage,
     JudgeRequest,
     Posed,
     Replies,
-    commit_judgements,
     equal_params,
     group_equal,
     judge_line,
     judge_params,
     sharing_counts,
 )
-from .retry_unscored import run_judgements
 
 CRITIQUE, VERIFY = Verb("critique", semantics=2), Verb("verify")
 FIRST = 1
@@ -53,7 +52,7 @@ UNASKED: Mapping[FinishReason, Status] = {
     "truncated_thinking": Status.TRUNCATED_THINKING,
 }
 """Candidates without an answer that could be critiqued, and the status of their critique."""
-AnswerInquiry = JudgeRequest[Alike, AspectRatings]
+AnswerRequest = JudgeRequest[Alike, AspectRatings, Critique]
 
 
 def critique(
@@ -193,25 +192,20 @@ class Verifying:
         pairs = zip(candidates, _verdicts(self.run, candidates), strict=True)
         return [self._critique(candidate, verdict) for candidate, verdict in pairs]
 
-    def critique_id(self, candidate: Candidate) -> str:
-        """Return the id of the verdict on a candidate."""
-        return _critique_id(candidate, self.identity, by_text=self.by_text)
-
     def _run_units(self, stage: Stage) -> None:
         for unit in stage.units():
             rows = self.critiques(self.candidates(unit.chunk))
-            commit_judgements(stage, unit, Critique, rows, UnitStats())
+            unread = sum(row.status not in WAS_READ for row in rows)
+            stage.commit(unit, {Critique: rows}, UnitStats(rows=len(rows), unscored=unread))
             self.committed(unit.chunk)
 
     def _critique(self, candidate: Candidate, verdict: Verdict) -> Critique:
         prompt, critic = self.run.prompts[candidate.prompt_id], _verifier(self.run)
         reading = critic.read(prompt, verdict)
-        return _about(candidate, self.iteration, self.sample)(
-            critique_id=self.critique_id(candidate),
-            critic=VERIFIER,
+        return replace(
+            unjudged(self, candidate, VERIFIER, reference_used=prompt.reference is not None),
             aspects=reading.value,
             text=critic.text(prompt, verdict),
-            reference_used=prompt.reference is not None,
             status=reading.status,
             attempts=1,
         )
@@ -245,50 +239,40 @@ class Critiquing(JudgedStage[Alike, AspectRatings, Critique]):
         own = self.run.config.critic.kind == "both" and self.run.verifier.own is not None
         return place | MAIN_THREAD if own else place
 
-    def plan(self, label: str, work: Work) -> Planned:
-        """Plan and run the stage."""
-        return run_judgements(self, label, work)
-
-    def _subjects(self, chunk: int) -> Iterable[Alike]:
-        found = self.candidates(chunk)
+    def _subjects(self, chunk: int) -> Iterator[tuple[Alike, list[Critique]]]:
+        found, critic = self.candidates(chunk), self.run.critic
         answered = [c for c in found if c.finish_reason not in UNASKED]
-        yield from group_equal(answered, self.run.config.critic.equal_answers)
-        yield from ((c,) for c in found if c.finish_reason in UNASKED)
+        for alike in group_equal(answered, self.run.config.critic.equal_answers):
+            shows = critic.shows_reference(self.run.prompts[alike[0].prompt_id])
+            first, *others = (
+                unjudged(self, c, self.judge.identity, reference_used=shows) for c in alike
+            )
+            yield alike, [first, *(replace(row, same_as=first.critique_id) for row in others)]
+        for candidate in found:
+            if (status := UNASKED.get(candidate.finish_reason)) is not None:
+                prompt = self.run.prompts[candidate.prompt_id]
+                (reading,) = unread(status, critic.expected_reply(prompt))
+                shows = critic.shows_reference(prompt)
+                row = unjudged(self, candidate, self.judge.identity, reference_used=shows)
+                row = replace(row, aspects=reading.value, status=reading.status)
+                yield (candidate,), [row]
 
     def _pose(self, subject: Alike, attempt: int) -> Posed[AspectRatings]:
-        shown, name = subject[0], self.critique_id(subject[0])
+        shown, name = subject[0], critique_id(self, subject[0])
         question = self.run.critic.ask(
             self.run.prompts[shown.prompt_id], shown.text, self.guard(name)
         )
         seed = derive_seed(self.run.config.seed, "critique", name, attempt)
         return Posed(question, name, seed)
 
-    def _ids(self, subject: Alike) -> list[str]:
-        return [self.critique_id(candidate) for candidate in subject]
+    def _fill(self, row: Critique, value: AspectRatings, place: int) -> Critique:
+        del place
+        return replace(row, aspects=value)
 
-    def _decide_without_judge(self, subject: Alike) -> Sequence[Reading[AspectRatings]] | None:
-        status = UNASKED.get(subject[0].finish_reason)
-        prompt = self.run.prompts[subject[0].prompt_id]
-        return None if status is None else unread(status, self.run.critic.expected_reply(prompt))
+    def _places(self, request: AnswerRequest) -> list[int]:
+        return [0] * len(request.rows)
 
-    def _rows(self, request: AnswerInquiry) -> Iterator[Critique]:
-        first, (reading,) = request.subject[0], request.readings
-        shows = self.run.critic.shows_reference(self.run.prompts[first.prompt_id])
-        for candidate in request.subject:
-            yield _about(candidate, self.iteration, self.sample)(
-                critique_id=self.critique_id(candidate),
-                critic=self.judge.identity,
-                aspects=reading.value,
-                text=request.text,
-                reference_used=shows,
-                status=reading.status,
-                attempts=request.attempts,
-                same_as=None if candidate is first else self.critique_id(first),
-            )
-
-    def _judgements(
-        self, requests: Sequence[AnswerInquiry], replies: Replies[Critique]
-    ) -> list[Critique]:
+    def _judgements(self, requests: Sequence[AnswerRequest], replies: Replies) -> list[Critique]:
         rows = super()._judgements(requests, replies)
         if self.run.config.critic.kind != "both":
             return rows
@@ -300,15 +284,36 @@ class Critiquing(JudgedStage[Alike, AspectRatings, Critique]):
         }
         return [replace(r, aspects=r.aspects + rated.get(r.critique_id, ())) for r in rows]
 
-    def _filter_counts_of(self, requests: Sequence[AnswerInquiry]) -> list[FilterCount]:
+    def _filter_counts_of(self, requests: Sequence[AnswerRequest]) -> list[FilterCount]:
         groups = [one.subject for one in requests]
         fates = {KEPT: [group[0].candidate_id for group in groups]}
         how = self.run.config.critic.equal_answers
         return sharing_counts(self.iteration, "critique", how, groups, fates)
 
-    def critique_id(self, candidate: Candidate) -> str:
-        """Return the id of the critique of a candidate."""
-        return _critique_id(candidate, self.identity, by_text=self.by_text)
+
+def critique_id(stage: Verifying | Critiquing, candidate: Candidate) -> str:
+    """Return the id of a stage's critique of a candidate."""
+    text = (candidate.text,) if stage.by_text else ()
+    return row_id("crit", [candidate.candidate_id, stage.identity, *text])
+
+
+def unjudged(
+    stage: Verifying | Critiquing, candidate: Candidate, critic: str, *, reference_used: bool
+) -> Critique:
+    """Return a stage's critique of a candidate before it is judged."""
+    return Critique(
+        critique_id=critique_id(stage, candidate),
+        candidate_id=candidate.candidate_id,
+        prompt_id=candidate.prompt_id,
+        iteration=stage.iteration,
+        critic=critic,
+        aspects=(),
+        text="",
+        reference_used=reference_used,
+        status=PENDING,
+        attempts=0,
+        sample=stage.sample if stage.sample > FIRST else None,
+    )
 
 
 def _verifier_rating(verdict: Verdict) -> tuple[AspectRating, ...]:
@@ -331,23 +336,6 @@ def _verifier(run: Run) -> VerifierCritic:
         own=verifier.own,
         sentence_match=verifier.sentence_match,
         limit_s=verifier.limit_s,
-    )
-
-
-def _critique_id(candidate: Candidate, identity: Mapping[str, Json], *, by_text: bool) -> str:
-    """Return the id of the critique of a candidate by a critic of this identity."""
-    text = (candidate.text,) if by_text else ()
-    return row_id("crit", [candidate.candidate_id, identity, *text])
-
-
-def _about(candidate: Candidate, iteration: int, sample: int) -> partial[Critique]:
-    """Return a critique's row without its judgement."""
-    return partial(
-        Critique,
-        candidate_id=candidate.candidate_id,
-        prompt_id=candidate.prompt_id,
-        iteration=iteration,
-        sample=sample if sample > FIRST else None,
     )
 
 

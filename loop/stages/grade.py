@@ -7,14 +7,13 @@ its form compares it with, is stored unscored without a question.
 """
 
 import random
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 from ...configs.recipes import Pooled
 from ...critics.grading.grade_reply import Appraisal
 from ...critics.grading.graded_aspects import FINE_GRAINED
 from ...critics.grading.grader import Grader
-from ...critics.judge import Reading
 from ...critics.scoring.answer_forms import AnswerForm
 from ...critics.scoring.answer_scorer import AnswerScorer
 from ...critics.status import Status
@@ -26,6 +25,7 @@ from ..run.handles import Planned, Rows
 from ..run.iteration import Iteration
 from ..run.run import Verb
 from .judging import (
+    PENDING,
     Alike,
     JudgedStage,
     JudgeRequest,
@@ -36,7 +36,6 @@ from .judging import (
     judge_params,
     sharing_counts,
 )
-from .retry_unscored import run_judgements
 
 GRADE, SCORE_ANSWERS = Verb("grade", semantics=2), Verb("score_answers")
 NOT_WRITTEN: Mapping[FinishReason, str] = {
@@ -85,7 +84,7 @@ def score_answers(it: Iteration, answers: Rows[Candidate], form: AnswerForm) -> 
         answers=lambda chunk: it.chunk(answers, chunk),
     )
     work = it.work(SCORE_ANSWERS, scoring.params, answers)
-    stage = run_judgements(scoring, f"{SCORE_ANSWERS.name}:{answers.label}:{form.name}", work)
+    stage = scoring.plan(f"{SCORE_ANSWERS.name}:{answers.label}:{form.name}", work)
     return Rows(row_type=Grade, stages=(stage,))
 
 
@@ -104,7 +103,7 @@ def _grade_aspect(it: Iteration, aspect: GradedAspect, candidates: Rows[Candidat
         candidates=lambda chunk: it.chunk(candidates, chunk),
     )
     work = it.work(GRADE, grading.params, candidates)
-    return run_judgements(grading, f"grade:{candidates.label}:{aspect}", work)
+    return grading.plan(f"grade:{candidates.label}:{aspect}", work)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -127,7 +126,7 @@ class Grading(JudgedStage[Group, Appraisal, Grade]):
             **cut,
         }
 
-    def _subjects(self, chunk: int) -> Iterable[Group]:
+    def _subjects(self, chunk: int) -> Iterator[tuple[Group, list[Grade]]]:
         candidates, alone = self.candidates(chunk), self.aspect == "overall"
         groups = dict[str, list[Alike]]()
         for alike in group_equal(
@@ -137,11 +136,29 @@ class Grading(JudgedStage[Group, Appraisal, Grade]):
         ):
             name = alike[0].candidate_id if alone else alike[0].prompt_id
             groups.setdefault(name, []).append(alike)
-        yield from map(tuple, groups.values())
-        yield from (((c,),) for c in candidates if self._why_not_shown(c) is not None)
+        for group in map(tuple, groups.values()):
+            yield group, self._rows(group, PENDING)
+        for candidate in candidates:
+            if (why := self._why_not_shown(candidate)) is not None:
+                group = ((candidate,),)
+                yield group, self._rows(group, why)
+
+    def _rows(self, group: Group, status: str) -> list[Grade]:
+        """Return the rows of a group before it is graded."""
+        shows = self.grader.shows_reference(self.aspect, self.run.prompts[group[0][0].prompt_id])
+        rows = list[Grade]()
+        for first, *others in group:
+            row = self._row(first, group, status, shows=shows)
+            same = (self._row(other, group, status, shows=shows) for other in others)
+            rows += [row, *(replace(other, same_as=row.grade_id) for other in same)]
+        return rows
+
+    def _row(self, candidate: Candidate, group: Group, status: str, *, shows: bool) -> Grade:
+        name = row_id("grade", [candidate.candidate_id, self._about(group), self.identity])
+        return ungraded(self, name, candidate, self.aspect, status, reference_used=shows)
 
     def _pose(self, subject: Group, attempt: int) -> Posed[Appraisal]:
-        places, first = self._places(subject, attempt), subject[0][0]
+        places, first = self._orders(subject, attempt), subject[0][0]
         shown = sorted(zip(places, subject, strict=True), key=lambda placed: placed[0])
         texts = [alike[0].text for _, alike in shown]
         # A principle excuses its consequences, but only in the completion that followed it.
@@ -152,41 +169,16 @@ class Grading(JudgedStage[Group, Appraisal, Grade]):
         question = self.grader.ask(self.aspect, prompt, texts, principle_text, self.guard(name))
         return Posed(question, name, derive_seed(self.run.config.seed, "grade", about, attempt))
 
-    def _ids(self, subject: Group) -> list[str]:
-        return [self._id(candidate, subject) for alike in subject for candidate in alike]
+    def _fill(self, row: Grade, value: Appraisal, place: int) -> Grade:
+        return appraised(row, value, place)
 
-    def _decide_without_judge(self, subject: Group) -> list[Reading[Appraisal]] | None:
-        why = self._why_not_shown(subject[0][0])
-        return None if why is None else [Reading(why, Appraisal())]
-
-    def _rows(self, request: JudgeRequest[Group, Appraisal]) -> Iterator[Grade]:
-        group, attempts = request.subject, request.attempts
-        places = self._places(group, attempts - 1) if attempts else [NOWHERE]
-        prompt = self.run.prompts[group[0][0].prompt_id]
-        for alike, place in zip(group, places, strict=True):
-            reading = request.readings[place]
-            for candidate in alike:
-                yield Grade(
-                    grade_id=self._id(candidate, group),
-                    candidate_id=candidate.candidate_id,
-                    prompt_id=candidate.prompt_id,
-                    iteration=self.iteration,
-                    annotator=self.judge.identity,
-                    aspect=self.aspect,
-                    rating=reading.value.rating,
-                    rationale=reading.value.rationale,
-                    types=reading.value.types,
-                    type_rationale=reading.value.type_rationale,
-                    reference_used=self.grader.shows_reference(self.aspect, prompt),
-                    order=place,
-                    status=reading.status,
-                    attempts=attempts,
-                    text=request.text,
-                    same_as=None if candidate is alike[0] else self._id(alike[0], group),
-                )
+    def _places(self, request: JudgeRequest[Group, Appraisal, Grade]) -> list[int]:
+        orders = self._orders(request.subject, request.attempts - 1)
+        paired = zip(request.subject, orders, strict=True)
+        return [place for alike, place in paired for _ in alike]
 
     def _filter_counts_of(
-        self, requests: Sequence[JudgeRequest[Group, Appraisal]]
+        self, requests: Sequence[JudgeRequest[Group, Appraisal, Grade]]
     ) -> list[FilterCount]:
         groups = [alike for one in requests for alike in one.subject]
         fates = dict[str, list[str]]()
@@ -195,7 +187,7 @@ class Grading(JudgedStage[Group, Appraisal, Grade]):
         how = self.run.config.grading.equal_answers
         return sharing_counts(self.iteration, f"grade:{self.aspect}", how, groups, fates)
 
-    def _places(self, group: Group, attempt: int) -> list[int]:
+    def _orders(self, group: Group, attempt: int) -> list[int]:
         """Return the place, from 0, of each candidate in the question of an attempt."""
         ids = sorted(alike[0].candidate_id for alike in group)
         seed = derive_seed(self.run.config.seed, "grading order", self._about(group), attempt)
@@ -204,9 +196,6 @@ class Grading(JudgedStage[Group, Appraisal, Grade]):
 
     def _about(self, group: Group) -> Json:
         return [self.aspect, sorted(alike[0].candidate_id for alike in group)]
-
-    def _id(self, candidate: Candidate, group: Group) -> str:
-        return row_id("grade", [candidate.candidate_id, self._about(group), self.identity])
 
     def _why_not_shown(self, candidate: Candidate) -> str | None:
         """Return why a candidate is not shown to the grader; None if it is."""
@@ -228,8 +217,20 @@ class ScoringAnswers(JudgedStage[Candidate, Appraisal, Grade]):
         params = judge_params(self.run, self.judge, self.run.config.assessment.judge)
         return {"form": self.form.name, "asked": self.form.digest, **params}
 
-    def _subjects(self, chunk: int) -> Sequence[Candidate]:
-        return self.answers(chunk)
+    def _subjects(self, chunk: int) -> Iterator[tuple[Candidate, list[Grade]]]:
+        for answer in self.answers(chunk):
+            prompt = self.run.prompts[answer.prompt_id]
+            lacks = AnswerScorer(form=self.form).lacks_reference(prompt)
+            status = Status.NO_REFERENCE.value if lacks else PENDING
+            if answer.finish_reason in NOT_WRITTEN:
+                status = answer.finish_reason
+            aspects = self.form.aspects_of(prompt)
+            yield answer, [self._row(answer, aspect, status) for aspect in aspects]
+
+    def _row(self, answer: Candidate, aspect: str, status: str) -> Grade:
+        name = row_id("score", [[self.form.name, answer.candidate_id], aspect, self.identity])
+        metric, used = self.form.metric(aspect), self.form.needs_reference
+        return ungraded(self, name, answer, metric, status, reference_used=used)
 
     def _pose(self, subject: Candidate, attempt: int) -> Posed[Appraisal]:
         about: Json = [self.form.name, subject.candidate_id]
@@ -238,38 +239,47 @@ class ScoringAnswers(JudgedStage[Candidate, Appraisal, Grade]):
         seed = derive_seed(self.run.config.seed, "score answers", about, attempt)
         return Posed(question, name, seed)
 
-    def _ids(self, subject: Candidate) -> list[str]:
-        about: Json = [self.form.name, subject.candidate_id]
-        return [row_id("score", [about, name, self.identity]) for name in self._aspects(subject)]
+    def _fill(self, row: Grade, value: Appraisal, place: int) -> Grade:
+        del place
+        return appraised(row, value, 0)
 
-    def _decide_without_judge(self, subject: Candidate) -> list[Reading[Appraisal]] | None:
-        lacks = AnswerScorer(form=self.form).lacks_reference(self.run.prompts[subject.prompt_id])
-        why = Status.NO_REFERENCE.value if lacks else None
-        if subject.finish_reason in NOT_WRITTEN:
-            why = subject.finish_reason
-        return None if why is None else [Reading(why, Appraisal())] * len(self._aspects(subject))
 
-    def _rows(self, request: JudgeRequest[Candidate, Appraisal]) -> Iterator[Grade]:
-        answer = request.subject
-        named = zip(self._aspects(answer), self._ids(answer), request.readings, strict=True)
-        for aspect, identity, reading in named:
-            yield Grade(
-                grade_id=identity,
-                candidate_id=answer.candidate_id,
-                prompt_id=answer.prompt_id,
-                iteration=self.iteration,
-                annotator=self.judge.identity,
-                aspect=self.form.metric(aspect),
-                rating=reading.value.rating,
-                rationale=reading.value.rationale,
-                types=(),
-                type_rationale="",
-                reference_used=self.form.needs_reference,
-                order=0 if request.attempts else NOWHERE,
-                status=reading.status,
-                attempts=request.attempts,
-                text=request.text,
-            )
+def ungraded(
+    stage: Grading | ScoringAnswers,
+    name: str,
+    candidate: Candidate,
+    aspect: str,
+    status: str,
+    *,
+    reference_used: bool,
+) -> Grade:
+    """Return a stage's grade of a candidate before the judge is asked."""
+    return Grade(
+        grade_id=name,
+        candidate_id=candidate.candidate_id,
+        prompt_id=candidate.prompt_id,
+        iteration=stage.iteration,
+        annotator=stage.judge.identity,
+        aspect=aspect,
+        rating=None,
+        rationale="",
+        types=(),
+        type_rationale="",
+        reference_used=reference_used,
+        order=NOWHERE,
+        status=status,
+        attempts=0,
+        text="",
+    )
 
-    def _aspects(self, answer: Candidate) -> tuple[str, ...]:
-        return self.form.aspects_of(self.run.prompts[answer.prompt_id])
+
+def appraised(row: Grade, value: Appraisal, order: int) -> Grade:
+    """Return a grade with what was read, of a candidate at a place in the question."""
+    return replace(
+        row,
+        rating=value.rating,
+        rationale=value.rationale,
+        types=value.types,
+        type_rationale=value.type_rationale,
+        order=order,
+    )

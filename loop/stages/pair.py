@@ -30,7 +30,7 @@ from ..run.handles import D, JudgedRows, Rows
 from ..run.iteration import Iteration
 from ..run.run import Verb, Work
 from .balance_length import balance_length
-from .retry_unscored import is_import, trained_on
+from .unscored import is_import, trained_on
 
 PAIR, DEMONSTRATE, UNPAIR = Verb("pair"), Verb("demonstrate"), Verb("unpair")
 BINARISE = Verb("binarise")

@@ -7,8 +7,8 @@ takes its share of the rest, filling up classes of intentions that would be too 
 """
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 from ...critics.quality.prompt_review import ReviewedPrompt, Reviewer
 from ...stores.journal_reader import Unit
@@ -20,8 +20,8 @@ from ..data.prompt_rules import Rules
 from ..run.handles import Planned, Prompts, chunk_prompts, content_key
 from ..run.outcomes import NothingToTrainOn
 from ..run.run import Run, Verb, Work
-from .judging import JudgedStage, JudgeRequest, Posed, judge_line, judge_params
-from .retry_unscored import REVIEW, run_judgements
+from .judging import PENDING, JudgedStage, Posed, judge_line, judge_params
+from .unscored import REVIEW
 
 FILTER_PROMPTS, REVIEW_PROMPTS = Verb("filter"), Verb("review")
 ITERATION = 0
@@ -128,7 +128,7 @@ def review_prompts(
         upstream=(chunks.identity,),
         reads=chunks.each_key,
     )
-    planned = run_judgements(reviewing, label, work)
+    planned = reviewing.plan(label, work)
     run.flow.settle(planned)
     keys = planned.keys(run.store.journal)
     return planned, [row for key in keys for row in run.store.rows(PromptReview, key)]
@@ -146,8 +146,19 @@ class Reviewing(JudgedStage[Prompt, ReviewedPrompt, PromptReview]):
         params = judge_params(self.run, self.judge, self.run.config.prompts.quality)
         return {"reviewer": self.reviewer.digest, **params}
 
-    def _subjects(self, chunk: int) -> Sequence[Prompt]:
-        return self.prompts.chunks[chunk]
+    def _subjects(self, chunk: int) -> Iterator[tuple[Prompt, list[PromptReview]]]:
+        for prompt in self.prompts.chunks[chunk]:
+            review = PromptReview(
+                prompt_id=prompt.prompt_id,
+                iteration=self.iteration,
+                judge=self.judge.identity,
+                aspects=(),
+                intention=None,
+                status=PENDING,
+                attempts=0,
+                text="",
+            )
+            yield prompt, [review]
 
     def _pose(self, subject: Prompt, attempt: int) -> Posed[ReviewedPrompt]:
         name = row_id("review", subject.prompt_id)
@@ -155,22 +166,9 @@ class Reviewing(JudgedStage[Prompt, ReviewedPrompt, PromptReview]):
         seed = derive_seed(self.run.config.seed, "review", subject.prompt_id, attempt)
         return Posed(question, name, seed)
 
-    def _ids(self, subject: Prompt) -> list[str]:
-        return [subject.prompt_id]
-
-    def _rows(self, request: JudgeRequest[Prompt, ReviewedPrompt]) -> list[PromptReview]:
-        (reading,) = request.readings
-        review = PromptReview(
-            prompt_id=request.subject.prompt_id,
-            iteration=self.iteration,
-            judge=self.judge.identity,
-            aspects=reading.value.aspects,
-            intention=reading.value.intention,
-            status=reading.status,
-            attempts=request.attempts,
-            text=request.text,
-        )
-        return [review]
+    def _fill(self, row: PromptReview, value: ReviewedPrompt, place: int) -> PromptReview:
+        del place
+        return replace(row, aspects=value.aspects, intention=value.intention)
 
 
 def _by_quality(

@@ -26,7 +26,7 @@ from ..run.iteration import Iteration
 from ..run.reporter import UnitStats
 from ..run.stage import Stage
 from ..run.unread_replies import FEWEST, ReplyCount
-from .critique import UNASKED, Critiquing, Verifying, critique_stage
+from .critique import UNASKED, Critiquing, Verifying, critique_id, critique_stage
 from .judging import Replies, judge_line
 
 PASSED = 1
@@ -136,7 +136,7 @@ class StepJudges:
         for source in self.sources:
             pending = list[Candidate]()
             judging = self._judging(source, lambda _, pending=pending: pending)
-            named = {judging.critique_id(candidate): candidate for candidate in candidates}
+            named = {critique_id(judging, candidate): candidate for candidate in candidates}
             pending += [candidate for name, candidate in named.items() if name not in by_id]
             critiques += [by_id[name] for name in named if name in by_id]
             if isinstance(judging, Verifying):

@@ -14,7 +14,7 @@ from lpfloop.loop.daemon.job import Job
 from lpfloop.loop.daemon.loop import run_loop
 from lpfloop.loop.run.outcomes import NothingToTrainOn
 from lpfloop.loop.run.stop import StopSignal
-from lpfloop.loop.stages.retry_unscored import to_retry, unscored_stages
+from lpfloop.loop.stages.unscored import to_retry, unscored_stages
 from lpfloop.stores.digest import run_digest
 from lpfloop.stores.journal import Done, Journal
 from lpfloop.stores.journal_reader import Reader

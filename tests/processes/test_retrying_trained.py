@@ -12,7 +12,7 @@ from lpfloop.loop.daemon.job import Job
 from lpfloop.loop.daemon.loop import run_loop
 from lpfloop.loop.run.budget import BudgetReachedError
 from lpfloop.loop.run.stop import StopSignal
-from lpfloop.loop.stages.retry_unscored import unscored_stages
+from lpfloop.loop.stages.unscored import unscored_stages
 from lpfloop.stores.journal_reader import Reader
 from lpfloop.stores.lake import run_folder
 

@@ -1,6 +1,6 @@
 """Unreadable replies of a critic, grader or reviewer can be requested again."""
 
-from lpfloop.loop.stages.retry_unscored import kind_of
+from lpfloop.loop.stages.unscored import kind_of
 
 JUDGED = [
     ("critique:sample", "critiques"),
@@ -9,7 +9,7 @@ JUDGED = [
     ("prompts:review", "reviews"),
     ("critique:evaluate:dev", "critiques"),
     ("critique:evaluate:step-5:held-out:sums", "critiques"),
-    ("critique:evaluate:mine-1234", None),
+    ("critique:evaluate:mine-1234abcd", None),
     ("train", None),
 ]
 

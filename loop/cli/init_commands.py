@@ -41,8 +41,7 @@ def init(
 
     It asks for a model, prompts and a critic where the options name none. Nothing is started.
     """
-    from ...stores.outputs import output_file
-    from ...stores.targets import file_target
+    from ...stores.outputs import file_target, output_file
     from ..run.terminal import say
     from .run_commands import refuse_secrets
 

@@ -16,8 +16,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from xml.etree import ElementTree as ET
 
 from ...stores.installation import pip_install
-from ...stores.outputs import output_file
-from ...stores.targets import file_target
+from ...stores.outputs import file_target, output_file
 from ..data.sanitize import one_line
 from ..lake.query.forms import FormError
 

@@ -6,8 +6,7 @@ from pathlib import Path
 
 from ...stores.durable import make_folder, write_file
 from ...stores.lake import RunReader
-from ...stores.outputs import output_file, output_files
-from ...stores.targets import TargetError, file_target, folder_target
+from ...stores.outputs import TargetError, file_target, folder_target, output_file, output_files
 from ..evaluation.plots import plot_bytes, require_libraries
 from .run_report import MARK, Report, run_report
 

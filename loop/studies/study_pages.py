@@ -5,8 +5,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from ...stores.outputs import output_file
-from ...stores.targets import file_target
+from ...stores.outputs import file_target, output_file
 from ..evaluation.plots import check_plot, plot_bytes
 from .claims import PaperClaim
 from .study import Study, StudyArm, StudyFinding, StudyTable

@@ -11,8 +11,7 @@ from typer.testing import CliRunner
 from world import copied
 
 from lpfloop.loop.cli.app import Exit, app
-from lpfloop.stores.outputs import output_file, output_folder
-from lpfloop.stores.targets import MARK, TargetError
+from lpfloop.stores.outputs import MARK, TargetError, output_file, output_folder
 
 RUN = "given"
 ROWS = [{"id": "p1", "prompt": "2 + 3?"}, {"id": "p2", "prompt": "2 + 4?"}]

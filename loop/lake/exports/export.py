@@ -18,7 +18,7 @@ from ....configs.schema import ConfigError
 from ....configs.secrecy import row_without_keys, without_keys
 from ....stores.derived import open_derived, scan_derived
 from ....stores.lake import RunReader
-from ....stores.outputs import Record, open_sink, output_folder, put_text
+from ....stores.outputs import Record, open_sink, output_folder
 from ....stores.schemas import ROW_TYPES
 from ....stores.stage_files import require_unaltered
 from ...data.pairs import TRAINABLE
@@ -89,7 +89,8 @@ def export_table(job: Export) -> Exported:
                 license=job.license,
                 lineage=_lineage(run, job),
             )
-            put_text(draft / "README.md", without_keys(card(run, contents)))
+            readme = without_keys(card(run, contents))
+            (draft / "README.md").write_text(readme, encoding="utf-8")
     finally:
         run.close()
     return Exported(folder=job.target, files={name: rows})

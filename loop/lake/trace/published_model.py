@@ -20,11 +20,10 @@ from ....stores.address import run_argument
 from ....stores.canaries import require_canaries
 from ....stores.lake import CHECKPOINTS, RunReader, removed_checkpoints
 from ....stores.objects import objects_of
-from ....stores.outputs import output_copy
+from ....stores.outputs import folder_target, output_copy
 from ....stores.records import Checkpoint
 from ....stores.schemas import plain
 from ....stores.sealed import MANIFEST, files_below, size_of
-from ....stores.targets import folder_target
 from ...data.training_rows import in_use
 from ...run.conditioning import control_of
 from ...run.models import is_endpoint, locate_model

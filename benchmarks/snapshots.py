@@ -122,7 +122,7 @@ def measure(place: str, mib: float) -> None:
         for _ in range(3):
             journal.record("note", None)
             began = time.perf_counter()
-            journal.take_snapshot()
+            journal.keeper.take_snapshot()
             times.append(time.perf_counter() - began)
         processor = (time.process_time() - processor) / len(times)
         last, whole = last_snapshot(folder), _size(folder) / 2**20
@@ -131,7 +131,7 @@ def measure(place: str, mib: float) -> None:
 
         def snapshots() -> None:
             while not ending.is_set():
-                journal.take_snapshot()
+                journal.keeper.take_snapshot()
 
         thread = threading.Thread(target=snapshots)
         thread.start()

@@ -7,7 +7,6 @@ as a fence against a holder that was suspended and overtaken); all others read.
 """
 
 import json
-import logging
 import os
 import time
 from collections.abc import Callable, Collection, Generator, Iterable, Mapping, Sequence
@@ -19,7 +18,6 @@ from typing import Self
 import apsw
 
 from .address import run_argument
-from .bucket import OutOfReachError
 from .durable import TEMPORARY, make_folder, publish_file, sweep
 from .failpoints import reach
 from .journal_file import (
@@ -31,11 +29,11 @@ from .journal_file import (
     require_sound,
 )
 from .journal_reader import TWICE, Cost, Downstream, JournalError, Part, Reader, StageId, read_cost
-from .journal_snapshots import Snapshots
+from .journal_snapshots import LeaseKeeper
 from .keys import Json, canonical_json
 from .lock import FencedError, acquire, admit_readers, release
 from .objects import require_unused
-from .run_lease import SignsOfLife, take_lease
+from .run_lease import take_lease
 from .schemas import SCHEMA_VERSION
 from .sealing import EncodedRows
 
@@ -54,8 +52,6 @@ BACKUPS = "backups"
 LOG_PAGES = 4096
 """The pages in the log at which SQLite moves it into the journal's file."""
 CACHE_KIB = 64 << 10
-
-logger = logging.getLogger("lpfloop.store")
 
 
 class ContradictionError(JournalError):
@@ -93,17 +89,14 @@ class Journal(Reader):
     """The one writer of a run's journal; its methods may be called from several threads.
 
     `revision` counts the commits, and `backed_up` is its value when the journal was opened or
-    last backed up. `lease` is the epoch that this process holds, if the run is in a bucket; a
-    thread gives its sign of life.
-    `overtaken` is the error that reported another process as the run's holder, or None.
-    `on_taken_over` is called, in a thread of the store, when another machine has the run.
+    last backed up. `keeper` keeps this process's lease on a run in a bucket. `on_taken_over` is
+    called, in a thread of the store, when another machine has the run.
     """
 
     def __init__(self, folder: Path) -> None:
         self.revision = self.backed_up = 0
-        self.overtaken: FencedError | None = None
+        self.keeper = LeaseKeeper(self, None)
         self.on_taken_over: Callable[[], None] = lambda: None
-        self._signs: SignsOfLife | None = None
         self._lock = acquire(folder)
         try:
             super().__init__(folder, writable=True)
@@ -119,9 +112,7 @@ class Journal(Reader):
             self._db.execute(f"PRAGMA wal_autocheckpoint = {LOG_PAGES}")
             self._db.execute(f"PRAGMA cache_size = -{CACHE_KIB}")
             require_sound(self._db, self.folder, quick=True)
-            self.lease = take_lease(self.folder)
-            self._snapshots = self.lease and Snapshots(self.folder, self.lease)
-            self._signs = self.lease and SignsOfLife(self.lease, self._was_taken_over)
+            lease = take_lease(self.folder)
             for left in self.folder.glob(f"{TEMPORARY}*"):
                 left.unlink()
             sweep(self.folder / BACKUPS)
@@ -131,9 +122,8 @@ class Journal(Reader):
             self._epoch = self._begin_epoch()
             self.backed_up = self.revision
             self._abandon_reservations()
+            self.keeper = LeaseKeeper(self, lease)
         except BaseException:
-            if self._signs is not None:
-                self._signs.close()
             # An open transaction would lock out the next process.
             self._db.close(force=True)
             raise
@@ -158,7 +148,7 @@ class Journal(Reader):
             release(lock)
         held = cls(folder)
         try:
-            held.take_snapshot()  # From now on the run can be taken over.
+            held.keeper.take_snapshot()  # From now on the run can be taken over.
         except BaseException:
             held.close()
             raise
@@ -166,7 +156,7 @@ class Journal(Reader):
 
     def close(self) -> None:
         """Close the connection and release the run's lock; the bucket gets a last snapshot."""
-        self._end_lease()
+        self.keeper.close()
         with self._mutex:
             # Errors here are left to the next writer.
             with suppress(apsw.Error, DamagedJournalError, FencedError):
@@ -183,69 +173,6 @@ class Journal(Reader):
         if 2 * free > pages:
             self.check_epoch()
             self._query("VACUUM")
-
-    def take_snapshot(self) -> None:
-        """Store the journal's present state in the run's bucket; nothing for a run in a folder.
-
-        Raises:
-            TakenOverError: if another machine has taken the run over; nothing is committed then.
-            OutOfReachError: if the bucket does not answer.
-        """
-        if self._snapshots is not None:
-            with self._fencing():
-                self._snapshots.take(self.revision)
-
-    def check_head(self) -> None:
-        """Check at the run's bucket that this process is still the head, if the bucket answers.
-
-        Raises:
-            TakenOverError: if another machine has taken the run over; nothing is committed then.
-        """
-        with suppress(OutOfReachError):
-            self.require_head()
-
-    def require_head(self) -> None:
-        """Require that this process is still the run's head; before any removal.
-
-        Raises:
-            TakenOverError: if another machine has taken the run over; nothing is committed then.
-            OutOfReachError: if the bucket does not answer: another machine may hold the run by now.
-        """
-        if self.lease is not None:
-            with self._fencing():
-                self.lease.check()
-
-    @contextmanager
-    def _fencing(self) -> Generator[None]:
-        try:
-            yield
-        except FencedError as error:
-            self.overtaken = error
-            raise
-
-    def _was_taken_over(self, error: FencedError) -> None:
-        self.overtaken = error
-        self.on_taken_over()
-
-    def _end_lease(self) -> None:
-        """Store the last commits in the bucket, then give the final sign of life."""
-        if self._snapshots is None or self._signs is None or self.lease is None:
-            return
-        try:
-            if self.overtaken is None:
-                self._snapshots.take(self.revision, ending=True)
-                self._signs.close()
-                self.lease.give_sign(ended=True)
-        except FencedError:
-            return  # An overtaken process must not write.
-        except OSError as error:  # The bucket is away, or the disk is too full for the draft.
-            logger.warning(
-                "the bucket lacks a snapshot of the last commits (%s): until run %s is opened "
-                "again on this machine, another one cannot read them",
-                *(error, self.folder.name),
-            )
-        finally:
-            self._signs.close()
 
     def _begin_epoch(self) -> int:
         self._epoch = int(self.meta("epoch") or 0)
@@ -270,8 +197,8 @@ class Journal(Reader):
 
     def check_epoch(self) -> None:
         """Raise FencedError if another process has taken the run over."""
-        if self.overtaken is not None:
-            raise self.overtaken
+        if self.keeper.overtaken is not None:
+            raise self.keeper.overtaken
         if int(self.meta("epoch") or 0) != self._epoch:
             raise FencedError(f"another process has taken over the run at {self.folder}")
 

@@ -4,9 +4,9 @@
 A snapshot is the whole journal at one moment, compressed. Its name has the epoch of the head that
 took it, its number and the SHA-256 of its bytes; the last two are kept. It is written through a
 temporary file in the journal's folder, because it may exceed the memory. A thread takes one when a
-stage is over and every few minutes, and no work waits for it. All objects that the
-newest snapshot refers to are in the bucket: they are sealed before the journal refers to them, and
-objects that were packed into a file are removed only after a snapshot that refers to the pack.
+stage is over and every few minutes, and no work waits for it. All objects that the newest snapshot
+refers to are in the bucket: they are sealed before the journal refers to them, and removed only
+after a snapshot that does not refer to them.
 """
 
 import json
@@ -25,12 +25,12 @@ from typing import TYPE_CHECKING
 import apsw
 import pyarrow as pa
 
-from .bucket import Bucket
+from .bucket import Bucket, OutOfReachError
 from .durable import TEMPORARY, write_file
 from .failpoints import reach
 from .journal_file import journal_copy
 from .lock import FencedError
-from .run_lease import RunLease
+from .run_lease import BEAT_S, RunLease
 from .sealed import DamagedError, file_sha256
 
 if TYPE_CHECKING:
@@ -84,146 +84,148 @@ class LastSnapshot:
     whole: bool = False
 
 
-class Snapshots:
-    """Takes the snapshots of a held journal, under its head's epoch; one at a time."""
+class LeaseKeeper:
+    """Keeps the lease on a run of a bucket, in a thread, until `close`; nothing without a lease.
 
-    def __init__(self, folder: Path, lease: RunLease) -> None:
-        self._folder = folder
-        self._lease = lease
-        self._turn = threading.Lock()
-        self._revision: int | None = None
-        self._last: LastSnapshot | None = None
-        before = last_snapshot(folder)
-        if before is not None and before.whole:
-            self._note(replace(before, whole=False))
-
-    def take(self, revision: int, *, ending: bool = False) -> None:
-        """Store the journal's present state in the bucket, unless that is done for this `revision`.
-
-        On return this head's epoch is still the newest, so objects that the snapshot does not refer
-        to may be removed: a takeover from now on finds the snapshot. `ending`: nothing
-        will be committed after it.
-
-        Raises:
-            TakenOverError: if another machine has taken the run over.
-            OutOfReachError: if the bucket does not answer.
-        """
-        with self._turn:
-            if self._last is None or self._revision != revision:
-                self._lease.check()
-                self._last, self._revision = self._upload(), revision
-                self._note(self._last)
-            self._lease.check()
-            if ending:
-                self._note(replace(self._last, whole=True))
-
-    def _upload(self) -> LastSnapshot:
-        began, at = time.monotonic(), time.time()
-        bucket = self._lease.bucket
-        reach("snapshot.before")
-        with _temporary(self._folder) as draft:
-            with journal_copy(self._folder) as copy:
-                _compress(copy, draft)
-            snapshot = Snapshot(
-                epoch=self._lease.head.epoch,
-                number=1 if self._last is None else self._last.number + 1,
-                sha256=file_sha256(draft),
-                size=draft.stat().st_size,
-            )
-            bucket.put_file(snapshot.name, draft)
-        reach("snapshot.after")
-        self._lease.remove([old.name for old in snapshots(bucket)[KEPT:]])
-        return LastSnapshot(
-            epoch=snapshot.epoch,
-            number=snapshot.number,
-            at=at,
-            seconds=time.monotonic() - began,
-            size=snapshot.size,
-        )
-
-    def _note(self, last: LastSnapshot) -> None:
-        write_file(self._folder / TAKEN, json.dumps(asdict(last)).encode())
-
-
-class SnapshotKeeper:
-    """The thread of one held journal; not used for a run in a folder.
-
-    `minutes` is the longest time between two snapshots of a journal that changes.
+    The thread gives a sign of life each minute. It takes a snapshot of the journal when asked, and
+    every few minutes if the journal changes. While the bucket is away, it tries again and again.
+    `overtaken` is the error when another machine has taken the run over.
     """
 
-    def __init__(self, journal: "Journal") -> None:
-        self.minutes = MINUTES
+    def __init__(self, journal: "Journal", lease: RunLease | None) -> None:
+        self.lease = lease
+        self.overtaken: FencedError | None = None
         self._journal = journal
+        self._turn = threading.Lock()
+        self._stored: int | None = None
+        self._last: LastSnapshot | None = None
         self._requested = threading.Event()
-        self._ending = False
-        self._away = False
+        self._ending = self._away = False
         self._failure: Exception | None = None
-        self._thread = threading.Thread(target=self._work, name="snapshots", daemon=True)
-        if journal.lease is not None:
+        self._thread = threading.Thread(target=self._work, args=(lease,), name="lease", daemon=True)
+        if lease is not None:
+            before = last_snapshot(journal.folder)
+            if before is not None and before.whole:
+                self._note(replace(before, whole=False))
             self._thread.start()
 
     def ask(self) -> None:
-        """Request a snapshot.
+        """Request a snapshot from the thread."""
+        self._requested.set()
+
+    def require_head(self) -> None:
+        """Require that this process is still the run's head; before any removal.
 
         Raises:
             TakenOverError: if another machine has taken the run over.
-            Exception: the error that ended the thread.
+            OutOfReachError: if the bucket does not answer: another machine may hold the run by now.
         """
-        self._raise_failure()
-        self._requested.set()
+        if self.lease is not None:
+            with self._fencing():
+                self.lease.check()
 
     def check_head(self) -> None:
         """Check that this process is still the run's head, unless the bucket is away.
 
         Raises:
             TakenOverError: if another machine has taken the run over.
+            Exception: the error that ended the thread.
         """
-        self._raise_failure()
+        if self._failure is not None:
+            raise self._failure
         if not self._away:
-            self._journal.check_head()
+            with suppress(OutOfReachError):
+                self.require_head()
+
+    def take_snapshot(self, *, ending: bool = False) -> None:
+        """Store the journal's present state in the bucket, unless it is there already.
+
+        On return this head's epoch is still the newest, so objects that the snapshot does not refer
+        to may be removed: a takeover from now on finds the snapshot. `ending`: nothing will be
+        committed after it.
+
+        Raises:
+            TakenOverError: if another machine has taken the run over.
+            OutOfReachError: if the bucket does not answer.
+        """
+        lease = self.lease
+        if lease is None:
+            return
+        with self._turn, self._fencing():
+            revision = self._journal.revision
+            if self._last is None or self._stored != revision:
+                lease.check()
+                self._last, self._stored = self._upload(lease), revision
+                self._note(self._last)
+            lease.check()
+            if ending:
+                self._note(replace(self._last, whole=True))
 
     def close(self) -> None:
-        """End the thread after its current snapshot."""
+        """End the thread, store the last commits in the bucket, and give the final sign of life."""
+        if self.lease is None:
+            return
         self._ending = True
         self._requested.set()
-        if self._journal.lease is not None:
-            self._thread.join()
-
-    def _raise_failure(self) -> None:
-        for error in (self._journal.overtaken, self._failure):
-            if error is not None:
-                raise error
-
-    def _work(self) -> None:
+        self._thread.join()
+        if self.overtaken is not None:
+            return  # An overtaken process must not write.
         try:
-            self._keep()
+            self.take_snapshot(ending=True)
+            self.lease.give_sign(ended=True)
+        except FencedError:
+            return
+        except OSError as error:  # The bucket is away, or the disk is too full for the draft.
+            logger.warning(
+                "the bucket lacks a snapshot of the last commits (%s): until run %s is opened "
+                "again on this machine, another one cannot read them",
+                *(error, self._journal.folder.name),
+            )
+
+    @contextmanager
+    def _fencing(self) -> Generator[None]:
+        try:
+            yield
+        except FencedError as error:
+            self.overtaken = error
+            raise
+
+    def _work(self, lease: RunLease) -> None:
+        try:
+            self._keep(lease)
         except FencedError:
             self._journal.on_taken_over()
         except Exception as error:  # noqa: BLE001 -- carried to the thread that asks next
             self._failure = error
 
-    def _keep(self) -> None:
+    def _keep(self, lease: RunLease) -> None:
         with suppress(OSError):
             os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), NICENESS)
         due = earliest = time.monotonic()
+        beat = due + BEAT_S
         while True:
-            requested = self._requested.wait(max(0.0, due - time.monotonic()))
+            requested = self._requested.wait(max(0.0, min(due, beat) - time.monotonic()))
             if self._ending:
                 return
             self._requested.clear()
             now = time.monotonic()
             if requested:
                 due = min(due, max(now, earliest))
+            if now >= beat:
+                with suppress(OSError):  # If the bucket is away, the next sign comes in time.
+                    self.require_head()
+                    lease.give_sign()
+                beat = now + BEAT_S
             if now >= due:
-                kept = self._take_snapshot()
+                kept = self._try_snapshot()
                 ended = time.monotonic()
                 earliest = ended + REST * (ended - now)
-                due = max(earliest, now + (60 * self.minutes if kept else RETRY_S))
+                due = max(earliest, now + (60 * MINUTES if kept else RETRY_S))
 
-    def _take_snapshot(self) -> bool:
+    def _try_snapshot(self) -> bool:
         """Take a snapshot; if the bucket is away or the disk full, log it once and return False."""
         try:
-            self._journal.take_snapshot()
+            self.take_snapshot()
         except (OSError, apsw.Error) as error:
             if not self._away:
                 logger.warning("no snapshot of the journal for now, tried again: %s", error)
@@ -233,6 +235,33 @@ class SnapshotKeeper:
             logger.warning("the bucket has a snapshot of the journal again")
         self._away = False
         return True
+
+    def _upload(self, lease: RunLease) -> LastSnapshot:
+        began, at = time.monotonic(), time.time()
+        bucket, folder = lease.bucket, self._journal.folder
+        reach("snapshot.before")
+        with _temporary(folder) as draft:
+            with journal_copy(folder) as copy:
+                _compress(copy, draft)
+            snapshot = Snapshot(
+                epoch=lease.head.epoch,
+                number=1 if self._last is None else self._last.number + 1,
+                sha256=file_sha256(draft),
+                size=draft.stat().st_size,
+            )
+            bucket.put_file(snapshot.name, draft)
+        reach("snapshot.after")
+        lease.remove([old.name for old in snapshots(bucket)[KEPT:]])
+        return LastSnapshot(
+            epoch=snapshot.epoch,
+            number=snapshot.number,
+            at=at,
+            seconds=time.monotonic() - began,
+            size=snapshot.size,
+        )
+
+    def _note(self, last: LastSnapshot) -> None:
+        write_file(self._journal.folder / TAKEN, json.dumps(asdict(last)).encode())
 
 
 def last_snapshot(folder: Path) -> LastSnapshot | None:

@@ -34,7 +34,6 @@ from .journal_reader import (
     RowFile,
     file_path,
 )
-from .journal_snapshots import SnapshotKeeper
 from .keys import Json
 from .objects import objects_of
 from .schemas import TABLES, ArrowTable, R, Row, RowsByType, from_table
@@ -165,7 +164,6 @@ class RunWriter:
         self._objects = objects_of(self.folder)
         self.on_settled: Callable[[Sequence[str]], None] = lambda _: None
         self._committer = Committer(journal, self._settle)
-        self.keeper = SnapshotKeeper(journal)
 
     def commit(
         self,
@@ -285,7 +283,6 @@ class RunWriter:
         """Make all handed-over units durable, close the journal and release its lock."""
         self._giving_up.set()
         self._committer.close()
-        self.keeper.close()
         try:
             # An overtaken process must not write.
             with suppress(FencedError):
@@ -341,7 +338,7 @@ def lose(journal: Journal, unit: str, path: Path, reason: str) -> PendingAgainEr
         TakenOverError: if another machine has taken the run over: it may be making the unit again.
         OutOfReachError: if the bucket does not answer.
     """
-    journal.require_head()
+    journal.keeper.require_head()
     objects_of(journal.folder).quarantine(path, journal.folder / QUARANTINE)
     journal.lose(unit)
     journal.record("damaged", {"unit": unit, "path": str(path), "reason": reason})

@@ -3,21 +3,18 @@
 Whoever opens a run to write takes the next epoch by writing `heads/EPOCH.json`, on the condition
 that it does not exist: of two machines one succeeds. Nothing removes these objects, so a head whose
 epoch is not the newest any more notices this by one request, and stops. While a head lives, it
-rewrites its beat, `heads/EPOCH.beat`, each minute, in a thread that does nothing else: a head that
-sends a large snapshot, or collects garbage for an hour, stays alive.
+rewrites its beat, `heads/EPOCH.beat`, each minute (`journal_snapshots.LeaseKeeper`).
 
 `heads.json` on the machine lists its own epochs: only the machine with the newest epoch may take
 the next. `lpfloop takeover` takes it on another machine.
 """
 
 import json
-import logging
 import os
 import secrets
 import socket
-import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -31,14 +28,10 @@ from .lock import FencedError
 HEADS = "heads"
 OWN_HEADS = "heads.json"
 BEAT_S = 60.0
-RETRY_S = 10.0
 ALIVE_S = 300.0
 """A head may live if its beat is younger than this."""
 FEW = 32
 """The most objects that are removed after each check that the epoch is still the newest."""
-
-
-logger = logging.getLogger("lpfloop.store")
 
 
 class TakenOverError(FencedError):
@@ -125,50 +118,6 @@ class RunLease:
     def give_sign(self, *, ended: bool = False) -> None:
         """Write the beat: this head lives, or has ended cleanly."""
         self.bucket.put(self.head.beat, json.dumps({"at": time.time(), "ended": ended}).encode())
-
-
-class SignsOfLife:
-    """The thread of one head, from now until `close`.
-
-    `on_taken_over` is called, in the thread, when another machine has taken the run over; the signs
-    end then. While the bucket is away, the thread tries again and again.
-    """
-
-    def __init__(
-        self, lease: RunLease, on_taken_over: Callable[[FencedError], None] = lambda _: None
-    ) -> None:
-        self._lease = lease
-        self._on_taken_over = on_taken_over
-        self._away = False
-        self._ending = threading.Event()
-        self._thread = threading.Thread(target=self._work, name="signs of life", daemon=True)
-        self._thread.start()
-
-    def close(self) -> None:
-        """End the thread; no sign comes after this."""
-        self._ending.set()
-        self._thread.join()
-
-    def _work(self) -> None:
-        wait_s = BEAT_S
-        try:
-            while not self._ending.wait(wait_s):
-                wait_s = BEAT_S if self._give_sign() else RETRY_S
-        except FencedError as error:
-            self._on_taken_over(error)
-
-    def _give_sign(self) -> bool:
-        """Give a sign; if the bucket is away, log it once and return False."""
-        try:
-            self._lease.check()
-            self._lease.give_sign()
-        except OSError as error:
-            if not self._away:
-                logger.warning("no sign of life in the bucket for now, tried again: %s", error)
-            self._away = True
-            return False
-        self._away = False
-        return True
 
 
 def run_bucket(url: str, folder: Path) -> Bucket:

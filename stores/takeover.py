@@ -25,7 +25,6 @@ from .objects import objects_of
 from .run_lease import (
     ALIVE_S,
     Head,
-    SignsOfLife,
     is_own,
     newest_head,
     run_bucket,
@@ -82,13 +81,12 @@ def take_over(lake: Path, name: str | None, *, force: bool = False) -> TakenOver
         there = snapshots(bucket)
         snapshot, passed_over = _newest_whole(bucket, there, draft)
         _set_aside_logs(folder)
-        lease = take_epoch(folder, bucket, before)
-        with closing(SignsOfLife(lease)):
-            reach("takeover.taken")
-            if there != (now := snapshots(bucket)):
-                snapshot, passed_over = _newest_whole(bucket, now, draft)
-            reach("takeover.fetched")
-            publish_file(draft, folder / JOURNAL)
+        take_epoch(folder, bucket, before)
+        reach("takeover.taken")
+        if there != (now := snapshots(bucket)):
+            snapshot, passed_over = _newest_whole(bucket, now, draft)
+        reach("takeover.fetched")
+        publish_file(draft, folder / JOURNAL)
     finally:
         release(lock)
     with closing(RunWriter(Journal(folder))) as store:

@@ -280,7 +280,7 @@ class Run:
         )
         try:
             if pending:
-                self.store.keeper.check_head()
+                self.store.journal.keeper.check_head()
                 time_.begin()
                 self.flow.admit()
                 self.budget.require_time_and_room()
@@ -293,7 +293,7 @@ class Run:
             missing = len(pending) - writer.units
             raise RuntimeError(f"stage {label} ended with {missing} units pending")
         if pending:
-            self.store.keeper.ask()
+            self.store.journal.keeper.ask()
         reach("stage.end")
 
     def _plan(self, iteration: int, label: str, work: Work) -> Planned:

@@ -132,7 +132,7 @@ def copies_of(store: RunWriter, work: Path) -> TrainingCopies | None:
 
     A run that is not in a bucket makes no copies, and neither does a step of the smoke test.
     """
-    lease = store.journal.lease
+    lease = store.journal.keeper.lease
     if lease is None or work.parent != store.folder / "work":
         return None
     return TrainingCopies(lease=lease, work=work)
@@ -206,7 +206,7 @@ def discard_copies(store: RunWriter) -> None:
     Raises:
         TakenOverError: if another machine has taken the run over: a training may go on there.
     """
-    lease = store.journal.lease
+    lease = store.journal.keeper.lease
     if lease is not None:
         with suppress(OutOfReachError):
             lease.remove(list(lease.bucket.sizes(COPIES)))

@@ -97,7 +97,7 @@ class Publishing:
     def _announce(self, identity: str, job: TrainJob) -> None:
         """Store the canary of a published model, and report both to the store."""
         store = self.run.store
-        store.keeper.check_head()
+        store.journal.keeper.check_head()
         store.when_there_is_room(lambda: self.publish_canary(identity, job))
         canary = store.folder / CANARIES / identity / CANARY
         checksum = file_sha256(job.folder(CANARY))

@@ -51,7 +51,7 @@ def machine(bucket, tmp_path, environ):
             stores.append(RunWriter(Journal(folder)))
         else:
             stores.append(RunWriter(Journal.create(run_folder(lake, RUN), {"config": "{}"})))
-            stores[0].journal.take_snapshot()
+            stores[0].journal.keeper.take_snapshot()
         return stores[-1]
 
     yield move

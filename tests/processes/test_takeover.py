@@ -21,6 +21,7 @@ from lpfloop.configs.schema import RunConfig
 from lpfloop.loop.cli.app import app
 from lpfloop.loop.daemon.job import Job
 from lpfloop.loop.daemon.loop import run_loop
+from lpfloop.loop.run.run import Run
 from lpfloop.loop.run.stop import StopSignal
 from lpfloop.stores import journal_snapshots, run_lease
 from lpfloop.stores.address import STATE, lake_folder
@@ -94,15 +95,15 @@ def bucket_of_run(url: str) -> Bucket:
 def test_taken_head_commits_nothing(machine, url, call):
     folder = run_folder(machine("one"), RUN)
     old = Journal.create(folder, FACTS)
-    old.take_snapshot()
+    old.keeper.take_snapshot()
     take_over(machine("two"), RUN, force=True)
     said = rf"run {RUN} was taken over"
     with pytest.raises(TakenOverError, match=said):
-        old.check_head()
+        old.keeper.check_head()
     with pytest.raises(TakenOverError, match=said):
         old.record("note", "lost")
     with pytest.raises(TakenOverError, match=said):
-        old.take_snapshot()
+        old.keeper.take_snapshot()
     old.close()
     assert {snapshot.epoch for snapshot in snapshots(bucket_of_run(url))} == {3}
     machine("one")
@@ -116,7 +117,7 @@ def test_taken_head_commits_nothing(machine, url, call):
 
 def test_living_head_left_alone(machine, monkeypatch):
     journal = Journal.create(run_folder(machine("one"), RUN), FACTS)
-    journal.take_snapshot()
+    journal.keeper.take_snapshot()
     lake = machine("two")
     with pytest.raises(BucketError, match="lpfloop takeover"):
         Journal.create(run_folder(lake, RUN), FACTS)
@@ -160,7 +161,7 @@ def test_one_of_three_takes_over(machine, url):
 def test_damaged_snapshot_passed_over(machine, url):
     journal = Journal.create(run_folder(machine("one"), RUN), FACTS)
     journal.record("note", "first")
-    journal.take_snapshot()
+    journal.keeper.take_snapshot()
     journal.record("note", "second")
     journal.close()
     newest, before = snapshots(bucket_of_run(url))
@@ -222,7 +223,7 @@ def test_bucket_away(machine, s3_server, environ, monkeypatch):
         store = RunWriter(Journal.create(folder, FACTS))
         way.faults = lambda *_: "503"
         store.journal.record("note", "kept")
-        store.keeper.ask()
+        store.journal.keeper.ask()
         assert away.wait(HANG_S)
         store.journal.record("note", "also")
         way.faults = lambda *_: None
@@ -254,7 +255,7 @@ def test_rows_of_an_open_stage_in_snapshot(machine, url, s3_server, environ):
     with bad_way(s3_server) as way:
         environ["AWS_ENDPOINT_URL"] = way.endpoint
         store = with_stage(run_folder(machine("one"), RUN))
-        store.journal.take_snapshot()
+        store.journal.keeper.take_snapshot()
         way.faults = lambda _, path: "503" if "/journal/" in path else None
         commit(store, 11)
         store.seal()
@@ -297,9 +298,11 @@ def _kept_after_each_iteration(lake: Path, *, endpoint: str, config: RunConfig) 
     """Run the loop with a snapshot after each iteration at least, however quick the loop is."""
     os.environ.update(environment(endpoint))
     job = Job(config=config, lake=lake, name=RUN)
-    run_loop(
-        job, Silent(), StopSignal(), on_turned=lambda run, _: run.store.journal.take_snapshot()
-    )
+
+    def keep(run: Run, _: object) -> None:
+        run.store.journal.keeper.take_snapshot()
+
+    run_loop(job, Silent(), StopSignal(), on_turned=keep)
 
 
 def test_killed_takeover_begins_again(machine, s3_server):

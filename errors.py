@@ -26,7 +26,7 @@ Each error has a stable `code`, which the command line prints as `error LPF-102:
 | `LPF-501` | judges whose replies cannot be read |
 """
 
-from .configs.section import ConfigError
+from .configs.mistakes import ConfigError
 from .loop.daemon.child_run import FaultError
 from .loop.run.outcomes import NothingToTrainOn, Regressed
 from .loop.run.stop import Stopped

@@ -8,8 +8,8 @@ from typing import cast
 
 from .describe import fields, roles, settable
 from .engines import ANY_NAME, MODELS
+from .mistakes import ConfigError
 from .read import Layer, Values
-from .section import ConfigError
 
 Path = tuple[str, ...]
 

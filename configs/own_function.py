@@ -17,7 +17,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, cast
 
-from .section import ConfigError
+from .mistakes import ConfigError
 
 PLACE = re.compile(r"(?P<source>.+\.py|[^\W\d]\w*(?:\.[^\W\d]\w*)*):(?P<name>[^\W\d]\w*)")
 """A file's path or a module's dotted name, a colon, a function's name."""

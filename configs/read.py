@@ -11,7 +11,7 @@ from typing import cast
 
 import yaml
 
-from .likely_names import did_you_mean
+from .mistakes import did_you_mean
 from .recipe_names import DEFAULT_RECIPE, recipe_class
 from .schema import PRESETS, ConfigError
 

@@ -8,10 +8,10 @@ from typing import Any, cast, get_type_hints
 from pydantic_core import PydanticCustomError
 
 from . import grouped_recipes, recipes
-from .likely_names import alike, did_you_mean, list_names
+from .mistakes import ConfigError, alike, did_you_mean, list_names
 from .own_function import OwnFunction, names_function, own_function
 from .recipes import Recipe
-from .section import EFFECT, ConfigError, Section
+from .section import EFFECT, Section
 
 DEFAULT_RECIPE = "rlrf"
 ITERATION_AND_CONFIG = 2

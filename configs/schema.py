@@ -14,11 +14,11 @@ from .engines import NO_MODEL, EngineConfig, SamplingConfig
 from .eval_set_names import EvalSetName
 from .filters import PairsConfig, PromptQuality, RuleFilters, VarianceFilter
 from .judging import CriticConfig, FactsConfig, GradingConfig
+from .mistakes import ConfigError
 from .recipe_names import chosen_recipe
 from .recipes import RLRF, Recipe
 from .section import (
     AutoCount,
-    ConfigError,
     Devices,
     Place,
     Section,

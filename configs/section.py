@@ -19,13 +19,6 @@ from pydantic import (
 )
 from pydantic.fields import FieldInfo
 
-
-class ConfigError(ValueError):
-    """A configuration that cannot be used; the message names the file and the field."""
-
-    code = "LPF-101"
-
-
 EFFECT = "effect"
 
 Effect = Literal["semantic", "cosmetic", "live"]

@@ -9,7 +9,7 @@ import json
 from collections.abc import Callable, Iterable
 from typing import NoReturn, cast
 
-from ..configs.schema import ConfigError
+from ..configs.mistakes import ConfigError
 from ..stores.records import Check
 from .ifeval.families import BY_LANGUAGE, FAMILIES, canonical_argument, follows
 from .ifeval.languages import require_langdetect

@@ -9,10 +9,9 @@ from .math_limits import too_large
 from .math_numbers import quick_equal
 from .math_offers import one_of
 from .math_pool import MathPool
-from .status import Status
+from .status import MATH_ACCURACY, MATH_UNDECIDED, MATH_UNMARKED, Status
 
 EQUAL, DIFFERENT = "equal", "different"
-ACCURACY, UNDECIDED, UNMARKED = "math_accuracy", "math_undecided", "math_unmarked"
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,10 +28,12 @@ class MathOutcome:
     def metrics(self) -> tuple[tuple[str, float], ...]:
         """The metrics of the answer."""
         beside = (
-            (UNDECIDED, float(self.rating is None)),
-            (UNMARKED, float(not self.marked)),
+            (MATH_UNDECIDED, float(self.rating is None)),
+            (MATH_UNMARKED, float(not self.marked)),
         )
-        return beside if self.rating is None else ((ACCURACY, float(self.rating == 1)), *beside)
+        return (
+            beside if self.rating is None else ((MATH_ACCURACY, float(self.rating == 1)), *beside)
+        )
 
     @property
     def rating(self) -> Rating | None:

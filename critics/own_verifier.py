@@ -2,8 +2,8 @@
 
 from typing import cast
 
+from ..configs.mistakes import ConfigError
 from ..configs.own_function import OwnFunction, own_function
-from ..configs.section import ConfigError
 from ..stores.records import Prompt, Rating, storable
 
 FIELD = "critic.verifier"

@@ -1,4 +1,4 @@
-"""The statuses of judgements, and the error of a reply without a usable verdict."""
+"""The statuses of judgements, the error of an unreadable reply, and the verifier's metrics."""
 
 from enum import StrEnum
 
@@ -81,6 +81,10 @@ class Status(StrEnum):
 
 WAS_READ = frozenset({Status.SCORED.value, Status.NOT_APPLICABLE.value})
 """The statuses that are final: these judgements are never retried."""
+
+
+MATH_ACCURACY, MATH_UNDECIDED, MATH_UNMARKED = "math_accuracy", "math_undecided", "math_unmarked"
+"""The metrics of an answer to a math prompt."""
 
 
 class UnreadError(ValueError):

@@ -18,7 +18,6 @@ from pathlib import Path, PurePath
 
 import polars as pl
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from .address import run_argument
@@ -109,6 +108,8 @@ def _join(parts: Sequence[Part], tables: Sequence[pa.Table]) -> pa.Table:
 
 
 def _sort(table: pa.Table, *columns: str) -> pa.Table:
+    import pyarrow.compute as pc
+
     # `Table.sort_by` would run on Arrow's threads and wait for them.
     keys = [(name, "ascending") for name in columns]
     order = pc.call_function("sort_indices", [table], pc.SortOptions(keys))
@@ -133,6 +134,8 @@ def read_committed(
     Raises:
         DamagedError: if a file is missing or altered.
     """
+    import pyarrow.compute as pc
+
     files = [file for file in journal.files(table=table, data=True) if stages(file.stage)]
     places = [(file.path(journal.folder), file.size) for file in files if file.sealed]
     read = objects_of(journal.folder).read_parts(places)

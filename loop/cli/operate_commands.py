@@ -151,8 +151,8 @@ def ctl(
 
     A change takes effect with the next unit of work.
     """
-    from ...configs.likely_names import alike, did_you_mean, list_names
     from ...configs.load import parse_set
+    from ...configs.mistakes import alike, did_you_mean, list_names
     from ...configs.schema import ConfigError
     from ..daemon.control import Command, ask
 

@@ -90,7 +90,7 @@ def preview(
 
 
 def _print_preview(config: "RunConfig", lake: "Path", stage: str | None, count: int) -> None:
-    from ...configs.likely_names import did_you_mean, list_names
+    from ...configs.mistakes import did_you_mean, list_names
     from ...configs.schema import ConfigError
     from ...configs.secrecy import hide_environment, hide_secrets_of
     from ..daemon.job import Job

@@ -6,7 +6,6 @@ from typing import Annotated
 import typer
 
 from ...stores.address import DEFAULT_LAKE
-from ...stores.installation import pip_install
 from ..lake.query.forms import FormError
 from .common import AnyRun, Lake
 
@@ -35,6 +34,8 @@ def view(
             webbrowser.open(place)
 
     if missing := [module for module in NEEDED if find_spec(module) is None]:
+        from ...stores.installation import pip_install
+
         raise FormError(f"view needs {missing[0]}: {pip_install(*missing)}")
     if not (lake / "runs").is_dir():
         raise NoSuchRunError(f"no lake at {lake}: start a run with `lpfloop run`")

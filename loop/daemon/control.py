@@ -24,8 +24,8 @@ from pydantic import ConfigDict, TypeAdapter, ValidationError
 from pydantic.dataclasses import dataclass as message
 
 from ...configs.describe import ConfigField
-from ...configs.likely_names import alike, did_you_mean, list_names
 from ...configs.load import Override, resolve_config, settable, stored_config
+from ...configs.mistakes import alike, did_you_mean, list_names
 from ...configs.pools import prices_of
 from ...configs.schema import ConfigError, RunConfig, Section
 from ...configs.secrecy import redact

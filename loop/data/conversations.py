@@ -3,8 +3,10 @@
 A turn has `role` and `content`, or `from` and `value` as in ShareGPT's form.
 """
 
+from collections.abc import Sequence
 from typing import Literal, cast
 
+from ...stores.keys import Json
 from ...stores.records import Message
 from .file_row import Row
 from .row_texts import text_of
@@ -31,6 +33,11 @@ TURNS = "turns"
 
 class NoUserTurnError(RowError):
     """A conversation without a first turn by the user."""
+
+
+def as_json(messages: Sequence[Message]) -> Json:
+    """Return a conversation as plain data, for hashing."""
+    return [[message.role, message.content] for message in messages]
 
 
 def prompt_turns(turns: list[object], name: str, which: Turns) -> tuple[Message, ...]:

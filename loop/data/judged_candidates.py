@@ -6,14 +6,16 @@ verdict of its critique.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar
 
 import polars as pl
 
-from ...configs.filters import People
 from ...stores.frames import empty
 from ...stores.records import SCORED
 from .row_fields import TRUSTED
+
+if TYPE_CHECKING:
+    from ...configs.filters import People
 
 Frame = TypeVar("Frame", pl.DataFrame, pl.LazyFrame)
 
@@ -51,7 +53,7 @@ class Deciding:
     `agreement` combines the readable critiques by models; with None the last one counts.
     """
 
-    people: People = "decide"
+    people: "People" = "decide"
     agreement: Agreement | None = None
 
     @classmethod

@@ -11,7 +11,7 @@ from typing import Annotated, cast
 
 from pydantic import Field, ValidationError
 
-from ...configs.likely_names import did_you_mean
+from ...configs.mistakes import did_you_mean
 from ...configs.pools import fault, read_yaml
 from ...configs.schema import ConfigError
 from ...configs.section import Section

@@ -14,12 +14,12 @@ from decimal import Decimal
 from numbers import Real
 from typing import Literal, cast, get_args
 
-from ...configs.schema import ConfigError
+from ...configs.mistakes import ConfigError
 from ...critics.checks import valid_check
 from ...critics.math_answers import is_mathematical
-from ...stores.keys import Json, row_id
+from ...stores.keys import row_id
 from ...stores.records import Check, Message, Prompt, PromptPart, Split
-from .conversations import TURNS, Turns, prompt_turns
+from .conversations import TURNS, Turns, as_json, prompt_turns
 from .field_names import in_known_case
 from .file_row import Row
 from .prompt_context import (
@@ -186,11 +186,6 @@ def content_id(
             "task": task,
         },
     )
-
-
-def as_json(messages: Sequence[Message]) -> Json:
-    """Return a conversation as plain data, for hashing."""
-    return [[message.role, message.content] for message in messages]
 
 
 def _split(row: Row) -> Split | None:

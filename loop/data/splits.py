@@ -10,12 +10,14 @@ from bisect import bisect_right
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from itertools import accumulate
-from typing import Final, get_args
+from typing import TYPE_CHECKING, Final, get_args
 
-from ...configs.schema import PartsConfig
 from ...stores.keys import SEED_BITS, derive_seed
 from ...stores.records import Prompt, PromptPart, Split
-from .prompt_rows import as_json
+from .conversations import as_json
+
+if TYPE_CHECKING:
+    from ...configs.schema import PartsConfig
 
 TRAIN: Final = "train"
 DEV: Final = "dev"
@@ -103,7 +105,7 @@ def _sides(places: Sequence[float], shares: Mapping[Split, float]) -> dict[float
     return found
 
 
-def part_of(prompts: Sequence[Prompt], part: PromptPart, sizes: PartsConfig) -> Sequence[Prompt]:
+def part_of(prompts: Sequence[Prompt], part: PromptPart, sizes: "PartsConfig") -> Sequence[Prompt]:
     """Return a part of the prompts, whose order is already random.
 
     If prompts name their parts, the part is all prompts that name it. With fewer prompts than the
@@ -121,12 +123,12 @@ def part_of(prompts: Sequence[Prompt], part: PromptPart, sizes: PartsConfig) -> 
     return prompts[cuts[place] : cuts[place + 1]]
 
 
-def size_of(sizes: PartsConfig, part: PromptPart) -> int:
+def size_of(sizes: "PartsConfig", part: PromptPart) -> int:
     """Return how many prompts a part should have."""
     return {"sft": sizes.sft, "preference": sizes.preference, "unlabeled": sizes.unlabeled}[part]
 
 
-def laid_out(sizes: PartsConfig, used: Collection[str]) -> PartsConfig:
+def laid_out(sizes: "PartsConfig", used: Collection[str]) -> "PartsConfig":
     """Return the sizes without the parts that nothing uses, in the layout `used`."""
     if sizes.layout != "used":
         return sizes

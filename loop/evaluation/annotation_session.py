@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
-from ...configs.section import ConfigError
+from ...configs.mistakes import ConfigError
 from ...critics.feedback import Aspect, load_aspects
 from ...stores.annotation_ledger import AnnotationLedger, LedgerEntry
 from ...stores.frames import frame_rows

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Sequence
 
 from ...configs.eval_set_names import of_eval_set
-from ...configs.likely_names import list_names
+from ...configs.mistakes import list_names
 from ...configs.schema import ConfigError, RunConfig
 from ...critics.sentence_match import is_matchable
 from ...critics.verify import SENTENCE_MATCH, is_factual

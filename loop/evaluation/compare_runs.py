@@ -16,7 +16,7 @@ from typing import Any, cast
 
 import polars as pl
 
-from ...critics.math_check import UNDECIDED
+from ...critics.status import MATH_UNDECIDED
 from ...stores.frames import frame_rows
 from ...stores.lake import CHECKPOINTS, RunReader
 from ...stores.records import PolicyVerdict
@@ -148,7 +148,9 @@ def incomparable(found: Sequence[Result], metric: str) -> str | None:
 
 def undecided_prompts(found: Sequence[Result]) -> int:
     """Return how many prompts are left out of leads: in a result, their math was not decided."""
-    prompts = [p for r in found for p, value in r.scores.get(UNDECIDED, {}).items() if value > 0]
+    prompts = [
+        p for r in found for p, value in r.scores.get(MATH_UNDECIDED, {}).items() if value > 0
+    ]
     return len(set(prompts))
 
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from ...configs.likely_names import list_names
+from ...configs.mistakes import list_names
 from ..data.files import InputError
 from ..lake.statistics.clustered_estimates import (
     Estimate,

@@ -7,7 +7,7 @@ size.
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from statistics import fmean
 
-from ...critics.math_check import UNDECIDED
+from ...critics.status import MATH_UNDECIDED
 from ...critics.verify import OWN
 from ...stores.journal_reader import Part, Reader
 from ...stores.lake import RunWriter
@@ -148,7 +148,7 @@ def _of(source: RunWriter, row_type: type[R], units: Sequence[str]) -> Iterator[
 
 def _right(metrics: Mapping[str, float], *, own: bool) -> bool | None:
     """Whether an answer is right, by the user's own verifier if there is one; None if unknown."""
-    if not own and metrics.get(UNDECIDED) == 1:
+    if not own and metrics.get(MATH_UNDECIDED) == 1:
         return None
     names = (OWN,) if own else VERIFIED
     found = [metrics[name] for name in names if name in metrics]

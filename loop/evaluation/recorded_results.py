@@ -15,7 +15,7 @@ from pathlib import Path
 from statistics import fmean
 from typing import cast
 
-from ...configs.likely_names import list_names
+from ...configs.mistakes import list_names
 from ..data.files import InputError, Placed, Row, RowError, file_digest, placed_rows
 from ..data.prompt_rows import TEXT_FIELDS
 from ..data.rating_scale import number

@@ -11,8 +11,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
+from ...configs.mistakes import ConfigError
 from ...configs.secrecy import redact
-from ...configs.section import ConfigError, Section, leaves
+from ...configs.section import Section, leaves
 from ...stores.hub_cache import (
     HubName,
     cache_folder,

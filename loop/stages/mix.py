@@ -18,12 +18,12 @@ from ...configs.section import Place
 from ...stores.keys import Json, digest
 from ...stores.records import Candidate, FilterCount, Message, Pair, Preference, Prompt
 from ...stores.schemas import Row as StoredRow
+from ..data.conversations import as_json
 from ..data.field_names import in_known_case
 from ..data.file_row import UnusedFields
 from ..data.files import InputError, RowError, file_digest, placed_rows
 from ..data.filter_counts import KEPT, filter_counts
 from ..data.prompt_ids import PromptIds
-from ..data.prompt_rows import as_json
 from ..data.rating_scale import SCALES
 from ..data.row_fields import TRUSTED
 from ..data.row_notes import warn_unused

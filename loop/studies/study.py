@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from ...configs.mistakes import ConfigError
 from ...configs.own_function import fault
-from ...configs.section import ConfigError
 from ...stores.durable import make_folder, write_file
 from ...stores.keys import Json
 from ..evaluation.plots import Panel

@@ -12,7 +12,7 @@ from starlette.responses import Response
 from starlette.routing import Mount
 from starlette.staticfiles import StaticFiles
 
-from ...configs.section import ConfigError
+from ...configs.mistakes import ConfigError
 from ...stores.annotation_ledger import LedgerError
 from ...stores.journal_file import DamagedJournalError
 from ...stores.journal_reader import JournalError

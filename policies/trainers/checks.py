@@ -19,7 +19,7 @@ import pyarrow.parquet as pq
 
 from ...configs.group_methods import OnlineSettings
 from ...configs.methods import PPOTraining
-from ...configs.section import ConfigError
+from ...configs.mistakes import ConfigError
 from ...configs.training import TrainingConfig
 from ..engines.weight_files import weight_files
 from .checkpoints import KEPT

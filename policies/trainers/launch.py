@@ -18,7 +18,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ...configs.engines import EngineConfig
-from ...configs.section import ConfigError
+from ...configs.mistakes import ConfigError
 from ...configs.training import TrainingConfig
 from ...stores.durable import write_file
 from ..devices import VISIBLE, Gpu, showing

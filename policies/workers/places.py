@@ -7,10 +7,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from ...configs.engines import EngineConfig
+from ...configs.mistakes import ConfigError
 from ...configs.schema import RewardConfig
 from ...configs.section import (
     AutoCount,
-    ConfigError,
     Devices,
     WorkerPlace,
 )

@@ -16,8 +16,8 @@ from importlib.util import find_spec
 from typing import Any
 
 from ...configs.engines import EngineConfig
+from ...configs.mistakes import ConfigError
 from ...configs.schema import RewardConfig
-from ...configs.section import ConfigError
 from ...stores.installation import pip_install
 from ..devices import ANSWER_S
 from .places import cpus_each, gpus_each, section_of

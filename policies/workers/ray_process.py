@@ -23,7 +23,7 @@ import ray
 from ray.exceptions import ActorDiedError, RayError
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-from ...configs.section import ConfigError
+from ...configs.mistakes import ConfigError
 from ...stores.brought_folder import BroughtFolder
 from ..devices import ANSWER_S, installed_version
 from ..engines.engine import EngineError

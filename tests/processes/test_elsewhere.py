@@ -4,8 +4,8 @@ import pytest
 from world import roles_of
 
 from lpfloop.configs.load import load_config
+from lpfloop.configs.mistakes import ConfigError
 from lpfloop.configs.schema import RunConfig
-from lpfloop.configs.section import ConfigError
 from lpfloop.loop.daemon.doctor import diagnose
 from lpfloop.loop.daemon.machine_check import require_places
 

@@ -12,7 +12,7 @@ from typing import Literal, Self, get_args
 
 import polars as pl
 
-from ....configs.likely_names import did_you_mean
+from ....configs.mistakes import did_you_mean
 from ....stores.keys import canonical_json, derive_seed, digest
 from ....stores.lake import RunReader
 from ...data.assignments import Overlap

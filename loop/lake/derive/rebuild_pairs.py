@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 
 import polars as pl
 
-from ....configs.likely_names import did_you_mean, list_names
+from ....configs.mistakes import did_you_mean, list_names
 from ....stores.address import run_argument
 from ....stores.derived import DerivedError, Draft, open_derived
 from ....stores.frames import as_arrow

@@ -13,7 +13,7 @@ from typing import Any
 import polars as pl
 import pyarrow as pa
 
-from ....configs.likely_names import alike, did_you_mean, list_names
+from ....configs.mistakes import alike, did_you_mean, list_names
 from ....configs.schema import ConfigError
 from ....configs.secrecy import row_without_keys, without_keys
 from ....stores.derived import open_derived, scan_derived

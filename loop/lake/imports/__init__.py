@@ -1,6 +1,6 @@
 """Imports: rows made elsewhere, in published formats."""
 
-from ....configs.schema import ConfigError
+from ....configs.mistakes import ConfigError
 from ....stores.journal_reader import Reader
 
 IMPORTED = "imported"

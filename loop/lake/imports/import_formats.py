@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import cast
 
-from ....configs.likely_names import alike, did_you_mean, list_names
+from ....configs.mistakes import alike, did_you_mean, list_names
 from ....configs.own_function import OwnFunction, names_function, own_function
 from ....configs.schema import ConfigError
 from ....stores.schemas import Row as StoredRow

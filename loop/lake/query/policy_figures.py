@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import polars as pl
 
-from ....critics.math_check import UNDECIDED
+from ....critics.status import MATH_UNDECIDED
 from ....stores.lake import RunReader
 from ...data.splits import EVAL_SET, HELD_OUT
 from ...data.step_names import step_benchmark
@@ -72,7 +72,7 @@ def metrics_of(figure: Figure, measured: Sequence[str]) -> list[str]:
 
 def undecided_answers(scores: pl.LazyFrame) -> pl.LazyFrame:
     """Return which answers' math could not be decided: too long to compare, or unreadable."""
-    found = scores.filter((pl.col("metric") == UNDECIDED) & (pl.col("value") == 1))
+    found = scores.filter((pl.col("metric") == MATH_UNDECIDED) & (pl.col("value") == 1))
     return found.select(PLACE).unique()
 
 

@@ -10,7 +10,7 @@ from typing import Any, cast
 
 import polars as pl
 
-from ....configs.likely_names import did_you_mean, list_names
+from ....configs.mistakes import did_you_mean, list_names
 from ....stores.frames import frame_rows
 from ....stores.journal_reader import Reader
 from ....stores.keys import Json
@@ -21,14 +21,11 @@ from ...data.filter_counts import accounts
 from ...data.splits import HELD_OUT, eval_set_of
 from ...run.run_events import END, STAGE
 from ..imports import UNUSED
-from ..search.duplicates import report_iteration
 from ..statistics.share_interval import share_interval
-from .answer_logprobs import answer_logprobs, update_survival
-from .critic_scores import AGREEMENT, by_iteration, critic_scores
 from .endpoints import warnings
 from .forgetting import PREFIX, alarming, is_probe
 from .policy_figures import measured_on
-from .vocabulary import SHARES
+from .vocabulary import AGREEMENT, SHARES
 
 COUNTED = (
     "candidates",
@@ -104,6 +101,11 @@ def status(run: RunReader, iteration: int | None = None) -> dict[str, Json]:
     are counted apart. `warnings` are sentences on the endpoints that served the run, and on chosen
     answers that became less probable by training.
     """
+    # Every command opens a run; only this function needs these modules, which import the settings.
+    from ..search.duplicates import report_iteration
+    from .answer_logprobs import answer_logprobs, update_survival
+    from .critic_scores import by_iteration, critic_scores
+
     numbers = evaluations(run)
     watched = by_iteration(critic_scores(run, iteration))
     made = run.scan("checkpoints").filter(pl.col("at_step").is_null()).collect()

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import polars as pl
 
-from ....configs.likely_names import did_you_mean, list_names
+from ....configs.mistakes import did_you_mean, list_names
 from ....stores.derived import scan_derived
 from ....stores.lake import RunReader
 from ....stores.schemas import SCHEMAS

@@ -6,7 +6,7 @@ A new figure is a line here. A metric that is not here keeps its own name.
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from ....critics.math_check import UNDECIDED, UNMARKED
+from ....critics.status import MATH_UNDECIDED, MATH_UNMARKED
 
 VERIFIER, CRITIC, REWARD_MODEL = "verifier", "critic", "reward model"
 ANNOTATORS, ORACLE, START = "annotators or reference", "oracle", "M_0"
@@ -51,7 +51,10 @@ COMPARED = (
 """The figures that are listed first; then others by name, and the length."""
 OTHERS = (
     *(Term(name, judge=VERIFIER, share=True) for name in SUCCESSES),
-    *(Term(name, judge=VERIFIER, share=True, better=False) for name in (UNDECIDED, UNMARKED)),
+    *(
+        Term(name, judge=VERIFIER, share=True, better=False)
+        for name in (MATH_UNDECIDED, MATH_UNMARKED)
+    ),
     *(Term(name, better=False) for name in PARTS),
     Term(AGREEMENT, judge=CRITIC, share=True, better=False),
     Term("json_valid", "valid JSON", share=True),

@@ -8,7 +8,7 @@ from typing import Literal
 
 import polars as pl
 
-from ....configs.likely_names import did_you_mean, list_names
+from ....configs.mistakes import did_you_mean, list_names
 from ....stores.keys import Json
 from ....stores.lake import RunReader
 from ....stores.records import PolicyVerdict

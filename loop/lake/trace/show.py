@@ -8,9 +8,7 @@ from ....stores.schemas import plain
 from ..query.model_names import checkpoints, step_policies
 from .find_row import Found
 from .html_page import page_html
-from .model_page import model_page
 from .page import Page
-from .published_model import published_model
 from .story import prompt_story
 from .story_page import story_page
 from .terminal_page import page_text
@@ -39,6 +37,10 @@ def show_row(run: RunReader, found: Found, iteration: int | None = None) -> Show
     A prompt's document has the rows of the page, and the reasons for its pairs.
     """
     if found.kind == "checkpoint":
+        # A model's page is about its configuration, whose modules take as long as all others here.
+        from .model_page import model_page
+        from .published_model import published_model
+
         made = (*checkpoints(run), *step_policies(run))
         model = published_model(run, next(c for c in made if c.checkpoint_id == found.id))
         where = in_lake(run.folder.parent.parent)

@@ -3,7 +3,7 @@
 import pytest
 from models import UUID, show_gpus
 
-from lpfloop.configs.section import ConfigError
+from lpfloop.configs.mistakes import ConfigError
 from lpfloop.policies import devices
 from lpfloop.policies.devices import Gpu, visible_gpus
 from lpfloop.policies.workers.environment import worker_environment

@@ -8,7 +8,7 @@ import pytest
 from chatglm_reference import kl_at, optimised, rise
 from farm_figures import rank_correlation
 
-from lpfloop.configs.section import ConfigError
+from lpfloop.configs.mistakes import ConfigError
 from lpfloop.loop.studies.study import load_studies, load_study
 from lpfloop.loop.studies.study_pages import write_index
 

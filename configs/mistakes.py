@@ -1,7 +1,17 @@
-"""Suggestions for an unknown name: the one that was probably meant, and a list of all."""
+"""The error of a configuration, and what its message suggests for an unknown name.
+
+Nothing heavy is imported here: commands that only read a lake never import the schema.
+"""
 
 import difflib
 from collections.abc import Collection, Sequence
+
+
+class ConfigError(ValueError):
+    """A configuration that cannot be used; the message names the file and the field."""
+
+    code = "LPF-101"
+
 
 SHOWN = 16
 """The most names that an error lists, the likeliest first."""

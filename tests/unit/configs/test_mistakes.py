@@ -1,6 +1,6 @@
 """Suggestions for an unknown name."""
 
-from lpfloop.configs.likely_names import did_you_mean, likely
+from lpfloop.configs.mistakes import did_you_mean, likely
 
 ASPECTS = ("Factuality", "Logical Correctness")
 

@@ -121,10 +121,11 @@ class Expected(ABC, Generic[T]):
         return MARK_FIRST
 
     @property
-    def schema(self) -> ReplySchema | None:
-        """The schema of a reply that is one object, its mark aside; None if it never is one."""
-        return None
+    @abstractmethod
+    def schema(self) -> ReplySchema:
+        """The schema of a reply that is one object, without its mark."""
 
+    @abstractmethod
     def read_object(
         self, document: Mapping[str, Any], judged: Sequence[str]
     ) -> Sequence[Reading[T]]:
@@ -133,7 +134,6 @@ class Expected(ABC, Generic[T]):
         Raises:
             UnreadError: if nothing of it counts.
         """
-        raise NotImplementedError
 
     def example_object(self, schema: ReplySchema, draw: random.Random, reason: str) -> Any:
         """Return an object that follows the schema, its verdict drawn at random."""
@@ -283,8 +283,9 @@ def build_question(
 
 def schema_under(guard: Guard, expected: Expected[T]) -> ReplySchema | None:
     """Return the schema that a reply follows under a guard; None if it is a text."""
-    schema = expected.schema if guard.by_schema else None
-    return None if schema is None or guard.mark is None else with_mark(schema, guard.mark)
+    if guard.mark is None or not guard.by_schema:
+        return None
+    return with_mark(expected.schema, guard.mark)
 
 
 def unread(status: Status, expected: Expected[T]) -> list[Reading[T]]:

@@ -1,10 +1,9 @@
 """Pools of annotators, from YAML: the model, the templates and the sampling of each.
 
-A file (`configs.pools`) lists `annotators`, each with a `name` and the fields of `Profile`, or of
-`PublishedProfile` if the annotator is shown a whole published prompt. Three pools have AlpacaFarm's
-thirteen annotators (Appendix C.1): `alpacafarm`; `alpacafarm-hosted`, without token biases, for
-endpoints; and `alpacafarm-original`, with the authors' prompts (`published/`). `chatglm` has
-ChatGLM-RLHF's guideline (Section 3.2), `chatglm-zh` the same in Chinese.
+A file (`configs.pools`) lists `annotators`, each with a `name` and the fields of `Profile`. Two
+pools have AlpacaFarm's thirteen annotators (Appendix C.1): `alpacafarm`, and `alpacafarm-hosted`
+without token biases, for endpoints. `chatglm` has ChatGLM-RLHF's guideline (Section 3.2),
+`chatglm-zh` the same in Chinese.
 
 An annotator's set of templates is a folder of text files. `frame.txt` is the whole prompt around
 `{pairs}`; `pair.txt` shows one pair, `pair_input.txt` one whose instruction comes with an input;
@@ -13,31 +12,24 @@ message. The instructions for writing the reply (`{form}`) come from `forms/`, i
 language.
 """
 
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Literal, Self, cast
+from typing import Annotated, Any, Literal, cast
 
-from pydantic import Field, model_validator
+from pydantic import Field
 
 from ...configs.annotation import Role
 from ...configs.pools import Pools, read_yaml
 from ...configs.schema import ConfigError
 from ...configs.section import Section
 from ...stores.keys import Json, digest
-from ..templating import TemplateSets, load_template, placeholders, read_template
+from ..templating import TemplateSets, load_template, placeholders
 from ..text_forms import MOST_PAIRS, ReplyForm
 
 HERE = Path(__file__).parent
 POOLS = Pools(folder=HERE / "pools", item="annotator")
-PUBLISHED = HERE / "published"
-PLACES: Mapping[str, tuple[str, ...]] = {
-    "with_inputs": ("{instruction}", "{input}", "{output_1}", "{output_2}"),
-    "without_inputs": ("{instruction}", "{output_1}", "{output_2}"),
-}
-"""The forms of a published prompt, and the places that each has for a pair."""
 Language = Literal["en", "zh"]
 """The language of the instructions for the reply: English or Chinese."""
 Persona = Literal["long", "short"]
@@ -68,11 +60,13 @@ class WorkedExample(Section):
     explanation: str
 
 
-class PromptedProfile(Section):
-    """The fields common to all annotators of a pool's file; `model` names the annotator's model.
+class Profile(Section):
+    """The fields of an annotator in a pool's file; `model` names its model.
 
-    A prompt shows at most `batch_size` pairs. `logit_bias` raises or lowers the logits of tokens,
-    named by their ids or by their texts.
+    A prompt shows at most `batch_size` pairs and begins with `examples` worked ones. `logit_bias`
+    raises or lowers the logits of tokens, named by their ids or by their texts. With `ties` the
+    annotator may prefer neither output. `language` is the language of the template, of the
+    instructions for the reply and of the persona.
     """
 
     name: str = Field(min_length=1, max_length=80)
@@ -82,60 +76,12 @@ class PromptedProfile(Section):
     top_p: float = Field(1.0, gt=0, le=1)
     max_tokens: int = Field(ge=1, strict=True)
     logit_bias: tuple[tuple[int | str, Annotated[float, Field(ge=-100, le=100)]], ...] = ()
-
-
-class Profile(PromptedProfile):
-    """An annotator whose prompts come from a set of templates.
-
-    Prompts begin with `examples` worked pairs. With `ties` the annotator may prefer neither output.
-    `language` is the language of the template, of the instructions for the reply and of the
-    persona.
-    """
-
     template: str = Field(min_length=1)
     form: ReplyForm
     examples: int = Field(0, ge=0, strict=True)
     persona: Persona | None = None
     ties: bool = Field(default=False, strict=True)
     language: Language = "en"
-
-
-class StatedPattern(Section):
-    """How a verdict for one output is found in a reply, and how one is written."""
-
-    matches: str = Field(min_length=1)
-    written: str = Field(min_length=1)
-
-    @model_validator(mode="after")
-    def _check_matches(self) -> Self:
-        """Refuse an expression that does not find the verdict as it is written."""
-        try:
-            found = len(re.findall(self.matches, self.written))
-        except re.error as error:
-            raise ValueError(f"{self.matches!r} is not a regular expression ({error})") from error
-        if found != 1:
-            raise ValueError(
-                f"{self.matches!r} must match once in {self.written!r}, not {found} times"
-            )
-        return self
-
-
-class VerdictPatterns(Section):
-    """The regular expressions of which each match in a reply is a verdict, one a pair."""
-
-    first: StatedPattern
-    second: StatedPattern
-
-
-class PublishedProfile(PromptedProfile):
-    """An annotator whose prompts were published as a whole.
-
-    `prompts` names two files, `NAME_with_inputs.txt` and `NAME_without_inputs.txt`. If a reply does
-    not have as many verdicts as the prompt has pairs, none of them counts.
-    """
-
-    prompts: str = Field(min_length=1)
-    verdicts: VerdictPatterns
 
 
 class Annotator(Profile):
@@ -172,35 +118,12 @@ class Annotator(Profile):
         return digest([content, drawn, shown, templates, form, persona])
 
 
-class PublishedAnnotator(PublishedProfile):
-    """A model with a published prompt: its profile, and the prompt with inputs and without.
-
-    A guard's line would change the prompt, so runs with a guard refuse it.
-    """
-
-    with_inputs: str
-    without_inputs: str
-    short: ClassVar[bool] = True
-
-    @property
-    def digest(self) -> str:
-        """Return the hash of all that shapes its prompts and how they are answered."""
-        return digest(self.model_dump(mode="json"))
-
-    def prompt(self, *, with_input: bool) -> str:
-        """Return the prompt for instructions with an input, or without one."""
-        return self.with_inputs if with_input else self.without_inputs
-
-
-AnyAnnotator = Annotator | PublishedAnnotator
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AnnotatorPool:
     """A pool of annotators, each drawn with the same probability."""
 
     name: str
-    annotators: tuple[AnyAnnotator, ...]
+    annotators: tuple[Annotator, ...]
 
     @property
     def roles(self) -> tuple[Role, ...]:
@@ -234,7 +157,7 @@ def load_pool(name_or_path: str) -> AnnotatorPool:
     """
     path = POOLS.place(name_or_path)
     entries = POOLS.entries(path).items()
-    annotators = tuple(_annotator_of(path, name, entry) for name, entry in entries)
+    annotators = tuple(_annotator(path, name, entry) for name, entry in entries)
     return AnnotatorPool(name=path.stem, annotators=annotators)
 
 
@@ -273,33 +196,9 @@ def _form_file(form: ReplyForm, *, several: bool) -> str:
     return f"{form}_{'many' if several else 'one'}.txt"
 
 
-def _annotator_of(path: Path, name: str, entry: dict[str, Any]) -> AnyAnnotator:
+def _annotator(path: Path, name: str, entry: dict[str, Any]) -> Annotator:
     """Return the annotator that an entry of a pool's file describes."""
-    if "prompts" in entry:
-        return _published_annotator(POOLS.as_section(path, name, entry, PublishedProfile), path)
-    return _annotator(POOLS.as_section(path, name, entry, Profile), path)
-
-
-def _published_annotator(profile: PublishedProfile, path: Path) -> PublishedAnnotator:
-    texts = {form: _published_text(profile, form, path) for form in PLACES}
-    return PublishedAnnotator.model_validate({**profile.model_dump(), **texts})
-
-
-def _published_text(profile: PublishedProfile, form: str, path: Path) -> str:
-    """Return a published prompt, with inputs or without: shipped, or next to the pool's file."""
-    name, size = f"{profile.prompts}_{form}.txt", profile.batch_size
-    folder = PUBLISHED if (PUBLISHED / name).is_file() else path.parent
-    text = read_template(folder / name)
-    for place in PLACES[form]:
-        if (count := text.count(place)) != size:
-            raise ConfigError(
-                f"{path}: annotator {profile.name!r}: batch_size is {size}, and {name} has "
-                f"{place} {count} times"
-            )
-    return text
-
-
-def _annotator(profile: Profile, path: Path) -> Annotator:
+    profile = POOLS.as_section(path, name, entry, Profile)
     templates = PAIR_TEMPLATES.load(profile.template, path.parent)
     if fault := _english_only(profile) or _fault(profile, templates):
         raise ConfigError(f"{path}: annotator {profile.name!r}: {fault}")

@@ -3,48 +3,20 @@
 Texts are put into templates in one pass, and the tags that the templates use are broken inside
 them, so a candidate cannot pass for a part of the prompt. Worked examples have separate labels (E1,
 E2, ...), which a verdict on a real pair never uses.
-
-A published prompt has places for a number of pairs, which are filled in their order. Turns between
-`<|im_start|>` and `<|im_end|>` become messages of the conversation; without any, the prompt is one
-user message. In the reply each match of one of two patterns is a verdict, in the order of the
-pairs. If their number is wrong, no verdict counts, because the pair of each is unknown. This is the
-behaviour of the authors' `regex_parser`, as is the padding of prompts that are not full.
 """
 
 import json
-import random
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from ...stores.records import SCORED, Message, Order, Preferred
+from ...stores.records import Message, Order, Preferred
 from ..guard import BARE, Guard, GuardKey
-from ..judge import (
-    ExampleReply,
-    Expected,
-    JudgeReply,
-    Question,
-    Reading,
-    absent,
-    lines_of,
-    schema_under,
-    user_message,
-)
+from ..judge import Question, lines_of, schema_under, user_message
 from ..reply_schema import COMMENTS
-from ..status import Status, UnreadError
 from ..templating import defuse_tags, render, tags
 from ..text_forms import NUMBERS, WORDS, reply_of
-from .annotator_pool import (
-    Annotator,
-    AnyAnnotator,
-    PublishedAnnotator,
-    VerdictPatterns,
-    WorkedExample,
-    form_text,
-    persona_text,
-    tie_text,
-)
-from .pair_verdicts import TURNED, VERDICTS, PairChoice, PairVerdicts
+from .annotator_pool import Annotator, WorkedExample, form_text, persona_text, tie_text
+from .pair_verdicts import VERDICTS, PairChoice, PairVerdicts
 
 UNGUARDED = Guard()
 """The guard of worked examples: they come with the package."""
@@ -52,9 +24,6 @@ WORDLESS = frozenset({"token", "ranking"})
 """The forms of reply without reasons."""
 CHARACTERS = 2
 """Characters of an explanation for each token that an annotator may write."""
-TURN = re.compile(r"<\|im_start\|>(system|user|assistant)\n(.*?)\n?<\|im_end\|>", re.DOTALL)
-PLACE = re.compile(r"\{(instruction|input|output_1|output_2)\}")
-END_OF_PROMPT = "<|endofprompt|>"
 LabelledExamples = Sequence[tuple[str, WorkedExample]]
 
 
@@ -86,35 +55,23 @@ class Comparison:
         return {"instruction": self.prompt, "first": first, "second": second, **given}
 
 
-PADDING = Comparison(prompt="1+1=", first="2", second="3", key="")
-"""The pair that fills a published prompt up: alpaca_eval's own."""
-
-
 def ask(
-    annotator: AnyAnnotator, comparisons: Sequence[Comparison], key: GuardKey = BARE
+    annotator: Annotator, comparisons: Sequence[Comparison], key: GuardKey = BARE
 ) -> Question[PairChoice]:
-    """Return the question to `annotator` about `comparisons`, without a guard if published.
+    """Return the question to `annotator` about `comparisons`.
 
     An annotator whose replies are a few tokens cannot write a guard's mark; its question still puts
     the texts between the guard's tags.
 
     Raises:
-        ValueError: without comparisons, with more than its prompts have room for, with a repeated
-            key, or if a published prompt would mix pairs with an input and pairs without.
+        ValueError: without comparisons, with more than its prompts have room for, or with a
+            repeated key.
     """
     count = len(comparisons)
     if not 0 < count <= annotator.batch_size:
         raise ValueError(f"{annotator.name} takes 1 to {annotator.batch_size} pairs, not {count}")
     if len({comparison.key for comparison in comparisons}) < count:
         raise ValueError("two comparisons have the same key")
-    if isinstance(annotator, PublishedAnnotator):
-        return _ask_published(annotator, comparisons)
-    return _ask_by_templates(annotator, comparisons, key)
-
-
-def _ask_by_templates(
-    annotator: Annotator, comparisons: Sequence[Comparison], key: GuardKey
-) -> Question[PairChoice]:
     with_input = any(comparison.input for comparison in comparisons)
     examples = annotator.worked_examples(with_input=with_input)
     judged = tuple(text for comparison in comparisons for text in comparison.texts.values())
@@ -217,95 +174,3 @@ def _object_reply(annotator: Annotator, group: LabelledExamples) -> str:
     ]
     document = {VERDICTS: verdicts} if annotator.several else verdicts[0]
     return json.dumps(document, ensure_ascii=False)
-
-
-def _ask_published(
-    annotator: PublishedAnnotator, comparisons: Sequence[Comparison]
-) -> Question[PairChoice]:
-    with_input = bool(comparisons[0].input)
-    if any(bool(comparison.input) != with_input for comparison in comparisons):
-        raise ValueError("a published prompt is for pairs with an input, or for pairs without")
-    padded = [*comparisons, *[PADDING] * (annotator.batch_size - len(comparisons))]
-    texts = {
-        place: iter([_published_texts(pair)[place] for pair in padded])
-        for place in _published_texts(PADDING)
-    }
-    return Question(
-        messages=tuple(
-            Message(role=turn.role, content=PLACE.sub(lambda m: next(texts[m[1]]), turn.content))
-            for turn in _turns(annotator.prompt(with_input=with_input))
-        ),
-        expected=MatchedVerdicts(
-            patterns=annotator.verdicts,
-            size=annotator.batch_size,
-            orders=tuple(comparison.order for comparison in comparisons),
-        ),
-        judged=tuple(t for pair in comparisons for t in _published_texts(pair).values() if t),
-    )
-
-
-def _published_texts(comparison: Comparison) -> dict[str, str]:
-    """Return the texts of a comparison by the places of a published prompt."""
-    first, second = comparison.shown
-    # A prompt for pairs without an input shows its heading, too.
-    given = {"instruction": comparison.prompt, "input": comparison.input or ""}
-    return {**given, "output_1": first, "output_2": second}
-
-
-def _turns(prompt: str) -> list[Message]:
-    """Return the messages of a prompt."""
-    turns = [Message(role=m[1], content=m[2]) for m in TURN.finditer(prompt)]
-    return turns or list(user_message(prompt.replace(END_OF_PROMPT, "").strip()))
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MatchedVerdicts(Expected[PairChoice]):
-    """The expected reply: `size` verdicts, the first of them on pairs shown in `orders`."""
-
-    patterns: VerdictPatterns
-    size: int
-    orders: tuple[Order, ...]
-
-    @property
-    def nothing(self) -> tuple[PairChoice, ...]:
-        """No verdict on any pair."""
-        return (PairChoice(),) * len(self.orders)
-
-    def read(self, reply: JudgeReply) -> list[Reading[PairChoice]]:
-        """Read one verdict for each pair, in their order.
-
-        Raises:
-            UnreadError: if the reply has more or fewer than the prompt has pairs.
-        """
-        choices = self._match_choices(reply.text)
-        if not choices:
-            raise UnreadError(absent(reply.text, Status.MISSING))
-        if len(choices) != self.size:
-            raise UnreadError(Status.WRONG_NUMBERS)
-        return [
-            Reading(SCORED, PairChoice(choice if order == "as_given" else TURNED[choice]))
-            for choice, order in zip(choices, self.orders, strict=False)
-        ]
-
-    def example(self, draw: random.Random, reason: str) -> ExampleReply:
-        """Return a verdict on each pair; the form cannot include a reason."""
-        del reason
-        both = (self.patterns.first, self.patterns.second)
-        return ExampleReply("", "\n".join(draw.choice(both).written for _ in range(self.size)))
-
-    def _match_choices(self, text: str) -> list[Preferred]:
-        """Return the choice of each match; each search starts after the previous match."""
-        choices = list[Preferred]()
-        while found := self._next(text):
-            choice, match = found
-            choices.append(choice)
-            text = text[match.end() :]
-        return choices
-
-    def _next(self, text: str) -> tuple[Preferred, re.Match[str]] | None:
-        """Return the first match of either pattern."""
-        first = re.search(self.patterns.first.matches, text)
-        second = re.search(self.patterns.second.matches, text)
-        if first and (second is None or first.start() <= second.start()):
-            return "first", first
-        return ("second", second) if second else None

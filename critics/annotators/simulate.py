@@ -15,7 +15,7 @@ from ...configs.annotation import Keying
 from ...stores.keys import SEED_BITS, derive_seed
 from ...stores.records import SCORED, Preferred
 from ..judge import Reading
-from .annotator_pool import AnnotatorPool, AnyAnnotator
+from .annotator_pool import Annotator, AnnotatorPool
 from .pair_verdicts import PairChoice
 
 MOST_FLIPS = 0.5
@@ -27,7 +27,7 @@ def draw_key(keyed_on: Keying, *, pair: str, instruction: str) -> str:
     return pair if keyed_on == "pair" else instruction
 
 
-def assign(pool: AnnotatorPool, key: str, seed: int) -> AnyAnnotator:
+def assign(pool: AnnotatorPool, key: str, seed: int) -> Annotator:
     """Return the annotator of `key`; each of the pool is as likely as any other."""
     return pool.annotators[int(_uniform(seed, "annotator", key) * len(pool.annotators))]
 

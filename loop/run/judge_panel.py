@@ -10,12 +10,7 @@ from ...configs.annotation import AnnotatorModel, Role
 from ...configs.engines import NO_MODEL
 from ...configs.recipes import Annotated, TaskReward
 from ...configs.schema import ConfigError, RunConfig
-from ...critics.annotators.annotator_pool import (
-    AnnotatorPool,
-    AnyAnnotator,
-    PublishedAnnotator,
-    load_pool,
-)
+from ...critics.annotators.annotator_pool import Annotator, AnnotatorPool, load_pool
 from ...stores.keys import Json
 from ..data.cycles import require_few_answers
 from .models import is_endpoint, is_rewarded
@@ -32,7 +27,7 @@ class JudgePanel:
     flip_probability: float
 
     @property
-    def annotators(self) -> tuple[AnyAnnotator, ...]:
+    def annotators(self) -> tuple[Annotator, ...]:
         """The annotators, grouped by model, so that each model is loaded once."""
         return tuple(sorted(self.pool.annotators, key=lambda annotator: annotator.model))
 
@@ -58,7 +53,6 @@ class Panels:
         if not (annotated or assessed):
             return NOBODY
         pool = _as_served(load_pool(config.annotation.pool), config)
-        _require_guardable(pool, config)
         if annotated:
             require_few_answers(config)
         return cls(
@@ -117,21 +111,6 @@ def _evaluation(pool: AnnotatorPool, config: RunConfig) -> JudgePanel:
     return JudgePanel(pool=pool.only(config.annotation.single), flip_probability=0.0)
 
 
-def _require_guardable(pool: AnnotatorPool, config: RunConfig) -> None:
-    """Refuse to guard prompts that are used as published.
-
-    Raises:
-        ConfigError: if an annotator has such a prompt, and the run guards its judges.
-    """
-    published = [a.name for a in pool.annotators if isinstance(a, PublishedAnnotator)]
-    if published and config.injection_guard:
-        raise ConfigError(
-            f"annotation.pool {pool.name}: {published[0]} uses a published prompt, which lacks a "
-            "place for the guard against forged verdicts: set injection_guard=false, or choose "
-            "annotation.pool=alpacafarm"
-        )
-
-
 def _as_served(pool: AnnotatorPool, config: RunConfig) -> AnnotatorPool:
     """Return the pool without annotators at an endpoint that bias tokens by their text.
 
@@ -142,7 +121,7 @@ def _as_served(pool: AnnotatorPool, config: RunConfig) -> AnnotatorPool:
         ConfigError: if an annotator of another pool would need the replacement.
     """
     hosted = load_pool(HOSTED) if config.annotation.pool == SHIPPED else None
-    served = list[AnyAnnotator]()
+    served = list[Annotator]()
     for annotator in pool.annotators:
         texts = [token for token, _ in annotator.logit_bias if isinstance(token, str)]
         elsewhere = texts and _is_elsewhere(config.annotation.model_of(annotator.model))

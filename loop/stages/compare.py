@@ -16,7 +16,7 @@ from typing import Self
 from ...configs.annotation import Keying, Ordering
 from ...configs.recipes import Annotated
 from ...configs.schema import ConfigError
-from ...critics.annotators.annotator_pool import AnyAnnotator
+from ...critics.annotators.annotator_pool import Annotator
 from ...critics.annotators.comparison import Comparison, ask
 from ...critics.annotators.pair_verdicts import PairChoice
 from ...critics.annotators.simulate import assign, reconcile
@@ -181,7 +181,7 @@ class Annotating(JudgedStage[Showings, PairChoice, Preference]):
     row_type = Preference
     verb: Verb
     panel: JudgePanel
-    annotator: AnyAnnotator
+    annotator: Annotator
     matched: Callable[[int], Sequence[Match]]
     order: Ordering
     keyed_on: Keying
@@ -309,7 +309,7 @@ class Annotating(JudgedStage[Showings, PairChoice, Preference]):
         return self.run.config.prompts.input == "headed"
 
 
-def annotator_line(run: Run, annotator: AnyAnnotator) -> EngineClient:
+def annotator_line(run: Run, annotator: Annotator) -> EngineClient:
     """Return the line to an annotator's model, which is sampled as its profile says."""
     served = run.models.annotators[annotator.model]
     again = Sampling(

@@ -14,7 +14,7 @@ from functools import cache
 from itertools import product
 
 from ...configs.annotation import Role
-from ...critics.annotators.annotator_pool import Annotator, form_text, load_pool, persona_text
+from ...critics.annotators.annotator_pool import form_text, load_pool, persona_text
 from ...critics.templating import PLACEHOLDER
 from ...critics.text_forms import FORMS, ReplyForm, reply_of
 from ...policies.engines.engine import Request, Sampling
@@ -117,8 +117,8 @@ def pairs_in(prompt: str, role: Role) -> list[ShownPair]:
 @cache
 def _patterns(role: Role) -> tuple[re.Pattern[str], ...]:
     """Return patterns that find pairs in the prompts of the pool's annotators of this role."""
-    annotators = (a for a in load_pool(POOL).annotators if isinstance(a, Annotator))
-    templates = dict.fromkeys(a.templates["pair"] for a in annotators if a.model == role)
+    annotators = (a for a in load_pool(POOL).annotators if a.model == role)
+    templates = dict.fromkeys(a.templates["pair"] for a in annotators)
     return tuple(re.compile("".join(_pieces(template)), re.DOTALL) for template in templates)
 
 

@@ -58,6 +58,14 @@ class DeviceInventory:
         """Return the bytes of the machine's memory that models may still take."""
         return max(0, psutil.virtual_memory().available - round(LEFT_FREE * self.ram))
 
+    def is_free(self, allocation: Allocation) -> bool:
+        """Whether other programs leave an allocation its part of the machine's memory.
+
+        The memory of cards is left to the models' shares of them.
+        """
+        size = allocation.share * (1 - LEFT_FREE) * self.ram
+        return MACHINE not in allocation.devices or size <= self.free_ram()
+
     def engine(self, name: str, location: str, config: EngineConfig) -> Allocation:
         """Return the allocation of a model's engine; empty for one that runs elsewhere."""
         kind = engine_kind(location, config)

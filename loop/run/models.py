@@ -297,7 +297,9 @@ class Models:
     def _load_reward_model(self) -> None:
         """Start to load the configured reward model while M_0 loads, if both fit."""
         if self.reward_id is not None:
-            self._loaded.open_ahead(*self._scorer_in(None))
+            allocation, open_model = self._scorer_in(None)
+            if self.inventory.is_free(allocation):
+                self._loaded.open_ahead(allocation, open_model)
 
     def _load_next_engine(self) -> None:
         """Start the engine of M_1 while M_0 works, if a judge keeps M_0's and all fit.
@@ -313,6 +315,8 @@ class Models:
         allocation = self._allocation(
             name, engine, lambda: self.inventory.engine(name, policy.location, engine)
         )
+        if not self.inventory.is_free(allocation):
+            return
         training = self.inventory.training(self.config.training.devices, self.training_bytes)
         if self._loaded.open_ahead(allocation, lambda: self._open(name, policy), training):
             with self._changing:

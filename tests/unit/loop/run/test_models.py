@@ -87,6 +87,12 @@ def test_nothing_loads_ahead_without_room(tmp_path, monkeypatch):
     assert loaded == ["policy False"]
 
 
+def test_nothing_loads_ahead_next_to_other_programs(tmp_path, monkeypatch):
+    monkeypatch.setattr(DeviceInventory, "free_ram", lambda _: 0)
+    loaded = opened_names(tmp_path, monkeypatch, ("critic", "reward"), 64 * GIB)
+    assert loaded == ["policy False"]
+
+
 def test_policy_loads_while_settings_change(opened, tmp_path, monkeypatch):
     other = replace(opened.initial, identity="M_1", canary=tmp_path)
     alike = run_models.run_alike

@@ -13,8 +13,7 @@ from ...stores.journal_reader import JOURNAL
 from ...stores.lake import RunReader
 from ..lake.query.runs import NoSuchRunError, open_run
 from ..lake.query.sql import TIMEOUT, query
-from ..lake.trace.diff import DiffRequest, diff
-from ..lake.trace.diff_page import Diff
+from ..lake.trace.diff import Diff, DiffRequest, diff
 from ..lake.trace.find_row import find
 from ..lake.trace.html_page import page_html
 from ..lake.trace.published_model import configuration
@@ -91,7 +90,7 @@ class ReadOnlyRun(RunMeasures):
         Raises:
             DiffError: if they cannot be compared.
         """
-        request = DiffRequest(before=before, after=after, task=task, metric=metric, answers=True)
+        request = DiffRequest(before=before, after=after, task=task, metric=metric)
         second = None if other is None else other._reader  # noqa: SLF001 -- of the same class
         return diff(self._reader, request, second)
 

@@ -1,4 +1,4 @@
-"""The same held-out prompts under two checkpoints: which answers changed, and by how much."""
+"""The same prompts under two checkpoints: which results changed, and by how much; and the page."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -12,13 +12,24 @@ from ....configs.mistakes import did_you_mean, list_names
 from ....stores.keys import Json
 from ....stores.lake import RunReader
 from ....stores.records import PolicyVerdict
+from ...data.short_id import short_id
 from ...data.splits import DEV, HELD_OUT
 from ..query.figures import deciding
+from ..query.format_figures import (
+    figure_label,
+    figure_name,
+    format_bounds,
+    format_difference,
+    format_level,
+    format_value,
+)
 from ..query.measured_change import measured_change
 from ..query.policy_figures import APPROVAL, measured_on, metrics_of, value_rows
 from ..query.run_verdicts import verdicts_of
-from ..query.vocabulary import LENGTH
-from .diff_page import Diff
+from ..query.vocabulary import COUNTS, LENGTH, RATING
+from .html_page import page_html
+from .page import Grid, Page, PageSection
+from .terminal_page import page_text
 
 
 class DiffError(ValueError):
@@ -40,7 +51,46 @@ class DiffRequest:
     by: Literal["task", "family"] = "task"
     task: str | None = None
     metric: str | None = None
-    answers: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Diff:
+    """`summary` has a row for each group and metric; `changes` one for each changed value."""
+
+    before: str
+    after: str
+    benchmark: str
+    summary: pl.DataFrame
+    changes: pl.DataFrame
+
+    @property
+    def document(self) -> dict[str, object]:
+        """The comparison as JSON data."""
+        return {
+            "before": self.before,
+            "after": self.after,
+            "benchmark": self.benchmark,
+            "summary": self.summary.to_dicts(),
+            "changes": self.changes.to_dicts(),
+        }
+
+    def __str__(self) -> str:
+        return page_text(self.page())
+
+    def _repr_html_(self) -> str:
+        return page_html(self.page())
+
+    def page(self, limit: int = 10) -> Page:
+        """Return the page, with at most `limit` changes for the worse and for the better."""
+        change = pl.col("change")
+        return Page(
+            title=f"{self.benchmark}: {self.before} → {self.after}",
+            sections=(
+                _summary_section(self.summary),
+                _changes_section(self.changes.filter(change < 0), "down", limit),
+                _changes_section(self.changes.filter(change > 0), "up", limit),
+            ),
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,30 +113,22 @@ def diff(run: RunReader, request: DiffRequest, other: RunReader | None = None) -
     before, after = _sides(run, other or run, request)
     paired = _pair_prompts(before, after, request)
     metrics = _listed_metrics(paired, request)
-    changed = changes(paired, metrics)
-    shown = metrics if request.by == "family" or request.metric is not None else None
-    on_both: Mapping[tuple[str, str], PolicyVerdict] = {}
-    if other in (None, run):
-        on_both = _verdicts(after, before, request.benchmark)
+    shown = paired
+    if request.by == "family" or request.metric is not None:
+        shown = paired.filter(pl.col("metric").is_in(metrics))
+    verdicts: dict[tuple[str, str], PolicyVerdict] = {}
+    if other in (None, run) and request.benchmark in (DEV, HELD_OUT):
+        # M_0 may be the best, too; its verdict as the first is the one that other commands show.
+        for row in reversed(verdicts_of(run, after.iteration, request.benchmark)):
+            if row.other_iteration == before.iteration:
+                verdicts[row.scope, row.name] = row
     return Diff(
         before=str(before),
         after=str(after),
         benchmark=request.benchmark,
-        summary=summary(paired, shown, request.by, on_both),
-        changes=_with_answers(before, after, changed) if request.answers else changed,
+        summary=_summary(shown, request.by, verdicts),
+        changes=_changes(paired, metrics),
     )
-
-
-def _verdicts(after: Side, before: Side, benchmark: str) -> Mapping[tuple[str, str], PolicyVerdict]:
-    """Return the run's own verdicts on the two models, by scope and name."""
-    if benchmark not in (DEV, HELD_OUT):
-        return {}
-    return {
-        (row.scope, row.name): row
-        # M_0 may be the best, too; its verdict as the first is the one that other commands show.
-        for row in reversed(verdicts_of(after.run, after.iteration, benchmark))
-        if row.other_iteration == before.iteration
-    }
 
 
 def _listed_metrics(paired: pl.DataFrame, request: DiffRequest) -> list[str]:
@@ -170,93 +212,117 @@ def _values(side: Side, request: DiffRequest) -> pl.DataFrame:
     return rows
 
 
-def _with_answers(before: Side, after: Side, changed: pl.DataFrame) -> pl.DataFrame:
-    """Add the texts of the answers."""
-    for side, name in ((before, "before"), (after, "after")):
-        column = f"candidate_{name}"
-        texts = (
-            side.run.scan("candidates", iteration=side.iteration)
-            .filter(pl.col("prompt_id").is_in(changed["prompt_id"].implode()))
-            .select(pl.col("candidate_id").alias(column), pl.col("text").alias(f"answer_{name}"))
-            .collect()
-        )
-        changed = changed.join(texts, on=column, how="left", maintain_order="left")
-    return changed
-
-
-def summary(
+def _summary(
     paired: pl.DataFrame,
-    metrics: Sequence[str] | None,
     by: Literal["task", "family"],
     verdicts: Mapping[tuple[str, str], PolicyVerdict],
 ) -> pl.DataFrame:
-    """Return how prompts changed, by task or family and metric: all metrics, or only these.
+    """Return how prompts changed, by group and metric; by family, the largest loss comes first.
 
-    By family, the largest loss comes first. `verdicts` are the verdicts on the two models, by scope
-    and name: a change has the verdict's bounds, or bounds at its level.
+    A change that a verdict is about has its bounds, or bounds at its level.
     """
-    shown = paired if metrics is None else paired.filter(pl.col("metric").is_in(metrics))
     keys = ["task", "metric"] if by == "task" else ["task", "family", "metric"]
-    ordered = shown.sort(*keys, "prompt_id").select(*keys, *VALUES)
-    rows = [
-        {
-            **dict(zip(keys, group, strict=True)),
-            **_change(
-                str(group[-1]),
-                [row[len(keys) :] for row in rows],
-                verdicts.get((by, group[-2])),
-            ),
-        }
-        for group, rows in groupby(ordered.iter_rows(), key=lambda row: row[: len(keys)])
-    ]
-    found = pl.DataFrame(rows, infer_schema_length=None)
-    return found.sort("difference", *keys) if by == "family" else found
+    ordered = paired.sort(*keys, "prompt_id").select(*keys, "value", "value_after", "cluster")
+    rows: list[dict[str, Json]] = []
+    for group, members in groupby(ordered.iter_rows(), key=lambda row: row[: len(keys)]):
+        sides = (row[len(keys) :] for row in members)
+        before, after, clusters = (list(side) for side in zip(*sides, strict=True))
+        found = measured_change(group[-1], before, after, clusters, verdicts.get((by, group[-2])))
+        rows.append(
+            {
+                **dict(zip(keys, group, strict=True)),
+                "n": found.n,
+                "before": fmean(before),
+                "after": fmean(after),
+                "difference": found.value,
+                "low": found.low,
+                "high": found.high,
+                "level": found.level,
+                "better": found.better,
+                "worse": found.worse,
+            }
+        )
+    summed = pl.DataFrame(rows, infer_schema_length=None)
+    return summed.sort("difference", *keys) if by == "family" else summed
 
 
-def _change(
-    metric: str, rows: Sequence[tuple[float, float, str]], verdict: PolicyVerdict | None
-) -> dict[str, Json]:
-    """Return how the prompts of one group changed."""
-    before, after, clusters = (list(column) for column in zip(*rows, strict=True))
-    found = measured_change(metric, before, after, clusters, verdict)
-    return {
-        "n": found.n,
-        "before": fmean(before),
-        "after": fmean(after),
-        "difference": found.value,
-        "low": found.low,
-        "high": found.high,
-        "level": found.level,
-        "better": found.better,
-        "worse": found.worse,
-    }
-
-
-VALUES = ("value", "value_after", "cluster")
-
-
-def changes(paired: pl.DataFrame, metrics: Sequence[str]) -> pl.DataFrame:
+def _changes(paired: pl.DataFrame, metrics: Sequence[str]) -> pl.DataFrame:
     """Return the prompts whose value of a metric changed, the largest changes first, with ids."""
+    before, after = pl.col("value"), pl.col("value_after")
     lengths = paired.filter(pl.col("metric") == LENGTH).select(
         "prompt_id", length_before="value", length_after="value_after"
     )
     return (
-        paired.filter(pl.col("metric").is_in(metrics) & (pl.col("value") != pl.col("value_after")))
+        paired.filter(pl.col("metric").is_in(metrics) & (before != after))
         .join(lengths, on="prompt_id", how="left")
         .select(
             "task",
             "metric",
             "prompt_id",
-            pl.col("value").alias("before"),
-            pl.col("value_after").alias("after"),
-            (pl.col("value_after") - pl.col("value")).alias("change"),
-            "length_before",
-            "length_after",
-            pl.col("candidate_id").alias("candidate_before"),
-            pl.col("candidate_id_after").alias("candidate_after"),
-            "family",
+            before=before,
+            after=after,
+            change=after - before,
+            length_before="length_before",
+            length_after="length_after",
+            candidate_before="candidate_id",
+            candidate_after="candidate_id_after",
+            family="family",
         )
         .sort(
             pl.col("change").abs(), "task", "metric", "prompt_id", descending=[True] + [False] * 3
         )
+    )
+
+
+def _summary_section(summary: pl.DataFrame) -> PageSection:
+    """Return the table of changes: of figures, or of their parts if figures are missing."""
+    group = "family" if "family" in summary.columns else "task"
+    columns = (group, "metric", "n", "before", "after", "change", "bounds", "up/down")
+    parts = pl.col("metric").is_in(COUNTS) | pl.col("metric").str.starts_with(RATING)
+    shown = summary.filter(~parts)
+    left_out = sorted(set(summary["metric"]) - set(shown["metric"]))
+    rows = [
+        (
+            row[group] or "",
+            figure_label(row["metric"]),
+            str(row["n"]),
+            format_value(row["metric"], row["before"]),
+            format_value(row["metric"], row["after"]),
+            format_difference(row["metric"], row["difference"]),
+            format_bounds(row["metric"], row["low"], row["high"]),
+            f"{row['better']}/{row['worse']}",
+        )
+        for row in (shown if shown.height else summary).iter_rows(named=True)
+    ]
+    notes = [f"--metric or --json also tells of {', '.join(left_out)}"]
+    levels = {format_level(row["level"]) for row in summary.to_dicts() if row["low"] is not None}
+    sure = [f"one-sided level {' or '.join(sorted(levels))} per bound"]
+    return PageSection(
+        heading="",
+        grid=Grid(columns=columns, rows=tuple(rows)),
+        lines=(*(sure if levels else ()), *(notes if left_out and shown.height else ())),
+    )
+
+
+def _changes_section(changes: pl.DataFrame, way: str, limit: int) -> PageSection:
+    """Return the section on changes for the worse (`down`) or the better (`up`)."""
+    shown = changes.head(limit)
+    families = shown["family"].null_count() < shown.height
+    columns = ("family" if families else "task", "metric", "change", "tokens", "prompt")
+    rows = [
+        (
+            row["family"] or row["task"] or "",
+            figure_name(row["metric"]),
+            f"{row['before']:g} → {row['after']:g}",
+            ""
+            if row["length_before"] is None or row["length_after"] is None
+            else f"{row['length_before']:.0f} → {row['length_after']:.0f}",
+            short_id(row["prompt_id"]),
+        )
+        for row in shown.iter_rows(named=True)
+    ]
+    return PageSection(
+        heading=f"{changes.height} values went {way}; the largest change first",
+        grid=Grid(columns=columns, rows=tuple(rows), names=len(columns)),
+        lines=("`lpfloop show PROMPT` shows both answers and their critiques",) if rows else (),
     )

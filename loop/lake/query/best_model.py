@@ -13,10 +13,9 @@ from ....stores.records import Checkpoint
 from ...data.splits import DEV, HELD_OUT
 from .figures import deciding_of
 from .format_figures import format_figure, format_interval
-from .model_figures import run_results
+from .model_figures import ALL, ModelFigure, run_results
 from .policy_figures import Figure
 from .vocabulary import SHARES
-from .whole_figures import ALL, ModelFigure
 
 
 class NoSuchFigureError(ValueError):

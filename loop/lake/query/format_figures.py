@@ -6,8 +6,8 @@ from ...data.sanitize import one_line
 from ...data.short_id import short_id
 from ...data.splits import DEV, HELD_OUT
 from .flips import LostMost
+from .model_figures import ModelFigure
 from .vocabulary import term_of
-from .whole_figures import ModelFigure
 
 SPLITS = {HELD_OUT: "the held-out prompts (test)", DEV: "the dev prompts (they decide in the loop)"}
 """The display names of the splits."""

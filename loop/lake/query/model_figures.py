@@ -2,17 +2,19 @@
 
 Both are compared on the prompts that both answered, as paired differences. The bounds of a change
 are the verdict's if the loop decided by it, and else computed in the same way and at the same level
-(`statistics.clustered_bounds`), so that a gain has the same interval everywhere.
+(`statistics.clustered_bounds`), so that a gain has the same interval everywhere. Two figures have
+no values by prompt: the win-rate at equal lengths is fitted to all comparisons at once, and the
+totals of a form of scores are means of its categories' means.
 """
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from itertools import groupby
+from math import hypot
+from statistics import fmean
 from typing import Any
 
-import numpy as np
 import polars as pl
-from numpy.typing import NDArray
 
 from ....stores.frames import frame_rows
 from ....stores.keys import Json
@@ -20,6 +22,7 @@ from ....stores.lake import RunReader
 from ....stores.records import PolicyVerdict, Scope
 from ...data.splits import DEV, HELD_OUT, eval_set_of
 from ..statistics.clustered_error import mean_error
+from ..statistics.share_interval import NORMAL
 from .figures import (
     NotMeasuredError,
     deciding_of,
@@ -28,16 +31,48 @@ from .figures import (
     place_of,
     shown_split,
 )
-from .measured_change import measured_change
-from .policy_figures import measured_on
-from .vocabulary import CONTROLLED
-from .whole_figures import ALL, ModelFigure, whole_figures
+from .measured_change import USUAL_LEVEL, measured_change
+from .policy_figures import first_and, measured_on
+from .vocabulary import CONTROLLED, RATING
 
-Column = NDArray[np.float64]
-_Of = tuple[str, int]
-"""A figure, and the iteration of a model."""
+ALL: Scope = "all"
+STEP_PREFIX = "^step-[0-9]+:"
+BY_FORM = ":"
+"""Stands in the names of figures that a form of scores has."""
 _Verdicts = Mapping[tuple[int, Scope, str], PolicyVerdict]
 """The verdicts against the first policy, by iteration and scope of the results."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelFigure:
+    """A figure of M_t over `n` prompts: all, or the eval set, task or family called `name`.
+
+    `low` and `high` are the 95 % interval of the value. `change` is against M_`against`, over
+    `paired` prompts in `clusters` clusters, of which `better` have more of the figure and `worse`
+    have less. Its bounds are the verdict's on M_t, if one exists for these prompts: each errs in at
+    most a share `change_level` of comparisons. Bounds are None if clusters are too few, or values
+    by prompt are missing.
+    """
+
+    split: str
+    scope: Scope
+    name: str
+    figure: str
+    iteration: int
+    checkpoint_id: str
+    n: int
+    value: float
+    low: float | None
+    high: float | None
+    against: int
+    paired: int = 0
+    clusters: int = 0
+    change: float | None = None
+    change_low: float | None = None
+    change_high: float | None = None
+    change_level: float | None = None
+    better: int = 0
+    worse: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -127,8 +162,10 @@ def run_results(
         )
     made = dict(values.select("iteration", "checkpoint_id").unique().sort("iteration").iter_rows())
     verdicts: _Verdicts = _verdicts(run, shown) if step is None else {}
+    whole = _whole_figures(run, shown, made, figure, step=step)
     rows = [row for scope in by for row in _of_scope(values, shown, scope, made, verdicts)]
-    rows = _beside_raw(rows, list(whole_figures(run, shown, made, figure, step=step)))
+    rows += [row for row in whole if row.scope in by]
+    rows.sort(key=lambda r: (by.index(r.scope), r.name, place_of(r.figure), r.iteration))
     marks = model_marks(run)
     models = [
         MeasuredModel(iteration=number, checkpoint_id=identity, marks=marks.get(number, ()))
@@ -195,23 +232,23 @@ def _verdicts(run: RunReader, split: str) -> _Verdicts:
 
 
 def _of_scope(
-    values: pl.DataFrame, split: str, scope: Scope, made: Mapping[int, str], verdicts: _Verdicts
+    rows: pl.DataFrame, split: str, scope: Scope, made: Mapping[int, str], verdicts: _Verdicts
 ) -> Iterator[ModelFigure]:
     """Give the figures of all prompts, or of each task or family."""
-    parts = {"": values}
-    if scope != ALL:
-        named = values.filter(pl.col(scope).is_not_null())
-        parts = {str(key[0]): own for key, own in named.partition_by(scope, as_dict=True).items()}
-    for name, own in sorted(parts.items()):
-        columns, clusters = _columns(own)
-        first = {f: min(i for g, i in columns if g == f) for f, _ in columns}
-        for (figure, number), column in columns.items():
-            there = ~np.isnan(column)
-            seen, n = column[there], int(there.sum())
-            error = mean_error(seen.tolist(), clusters[there].tolist())
-            value = float(seen.mean())
-            low, high = figure_interval(figure, value, error, n) or (None, None)
+    group = pl.lit("") if scope == ALL else pl.col(scope)
+    named = rows.with_columns(name=group).filter(pl.col("name").is_not_null())
+    for (name, figure), own in named.partition_by("name", "figure", as_dict=True).items():
+        models = own.partition_by("iteration", as_dict=True)
+        against = min(number for (number,) in models)
+        first = models[against,].select("prompt_id", before="value")
+        for (number,), seen in models.items():
+            values = seen["value"].to_list()
+            value, error = fmean(values), mean_error(values, seen["cluster"].to_list())
+            low, high = figure_interval(figure, value, error, seen.height) or (None, None)
+            both = seen.join(first, on="prompt_id", maintain_order="left")
             verdict = verdicts.get((number, scope, name))
+            if verdict is not None and verdict.other_iteration != against:
+                verdict = None
             yield ModelFigure(
                 split=split,
                 scope=scope,
@@ -219,31 +256,23 @@ def _of_scope(
                 figure=figure,
                 iteration=number,
                 checkpoint_id=made[number],
-                n=n,
+                n=seen.height,
                 value=value,
                 low=low,
                 high=high,
-                against=first[figure],
-                **_change(columns, clusters, figure, first[figure], number, verdict),
+                against=against,
+                **_change(figure, both, verdict, is_first=number == against),
             )
 
 
 def _change(
-    columns: Mapping[_Of, Column],
-    clusters: NDArray[np.str_],
-    figure: str,
-    first: int,
-    number: int,
-    verdict: PolicyVerdict | None,
+    figure: str, both: pl.DataFrame, verdict: PolicyVerdict | None, *, is_first: bool
 ) -> dict[str, Any]:
-    """Return the fields for a figure's change since the first model."""
-    before, after = columns[figure, first], columns[figure, number]
-    both = ~np.isnan(before) & ~np.isnan(after)
-    if not both.any():
+    """Return the fields for a figure's change since the first model, on the prompts of both."""
+    if both.is_empty():
         return {}
-    on_both = verdict if verdict is not None and verdict.other_iteration == first else None
-    sides = (before[both].tolist(), after[both].tolist(), clusters[both].tolist())
-    found = measured_change(figure, *sides, on_both)
+    before, after, clusters = (both[name].to_list() for name in ("before", "value", "cluster"))
+    found = measured_change(figure, before, after, clusters, verdict)
     change = {
         "paired": found.n,
         "clusters": found.clusters,
@@ -253,31 +282,89 @@ def _change(
     }
     # The change of a policy against itself is 0: bounds would be meaningless.
     bounds = {"change_low": found.low, "change_high": found.high, "change_level": found.level}
-    return change if number == first else change | bounds
+    return change if is_first else change | bounds
 
 
-def _columns(values: pl.DataFrame) -> tuple[dict[_Of, Column], NDArray[np.str_]]:
-    """Return each figure of each model by prompt, NaN if it is missing, and the clusters."""
-    of = values.select("figure", "iteration").unique().rows()
-    of.sort(key=lambda pair: (place_of(pair[0]), pair[1]))
-    wide = values.with_columns(of=pl.format("{} {}", "iteration", "figure")).pivot(
-        on="of", index=["prompt_id", "cluster"], values="value"
+def _whole_figures(
+    run: RunReader,
+    split: str,
+    made: Mapping[int, str],
+    only: str | None = None,
+    *,
+    step: int | None = None,
+) -> Iterator[ModelFigure]:
+    """Give the figures without values by prompt: all, or `only` one."""
+    own = pl.col("metric") == CONTROLLED
+    of_form = pl.col("metric").str.contains(BY_FORM, literal=True)
+    rated = pl.col("metric").str.starts_with(RATING)
+    condition = own | (of_form & ~rated) if only is None else pl.col("metric") == only
+    scored = run.scan("scores").filter(first_and(split, step)).select("metric").unique()
+    numbers = (
+        run.scan("evaluations")
+        .filter(first_and(split, step), condition)
+        .join(scored, on="metric", how="anti")
+        .with_columns(pl.col("benchmark").str.replace(STEP_PREFIX, ""))
+        .sort("benchmark", "metric", "iteration")
+        .collect()
+        .to_dicts()
     )
-    columns = {
-        (figure, number): wide[f"{number} {figure}"].cast(pl.Float64).to_numpy().astype(np.float64)
-        for figure, number in of
-    }
-    return columns, np.array(wide["cluster"].to_list())
+    for (benchmark, _), group in groupby(
+        numbers, key=lambda row: (row["benchmark"], row["metric"])
+    ):
+        eval_set = eval_set_of(benchmark) if benchmark != split else None
+        yield from _of_models(list(group), split, eval_set, made)
 
 
-def _beside_raw(rows: list[ModelFigure], whole: list[ModelFigure]) -> list[ModelFigure]:
-    """Insert each figure without values by prompt after the others of the same prompts.
+def _of_models(
+    numbers: Sequence[dict[str, Any]], split: str, eval_set: str | None, made: Mapping[int, str]
+) -> Iterator[ModelFigure]:
+    """Give one figure of each model on a benchmark: a split, or a set of its prompts."""
+    first = numbers[0]
+    for number in numbers:
+        value, low, high = number["value"], *_interval(number)
+        change_low, change_high = _of_change(number, first)
+        yield ModelFigure(
+            split=split,
+            scope=ALL if eval_set is None else "eval_set",
+            name=eval_set or "",
+            figure=number["metric"],
+            iteration=number["iteration"],
+            checkpoint_id=made[number["iteration"]],
+            n=number["n"],
+            value=value,
+            low=low,
+            high=high,
+            against=first["iteration"],
+            change=value - first["value"],
+            change_low=change_low,
+            change_high=change_high,
+            change_level=None if change_low is None else USUAL_LEVEL,
+        )
 
-    The win-rate at equal lengths follows the raw one.
+
+def _interval(number: Mapping[str, Any]) -> tuple[float | None, float | None]:
+    """Return the bounds of a value."""
+    found = figure_interval(number["metric"], number["value"], number["stderr"], number["n"])
+    return found or (None, None)
+
+
+def _of_change(
+    number: Mapping[str, Any], first: Mapping[str, Any]
+) -> tuple[float | None, float | None]:
+    """Return the bounds of a change; None if they are undefined.
+
+    The win-rate's bounds are the value's if the first has no error, as M_0 against itself. For
+    totals both errors count, as if the two had answered different prompts: an upper bound.
     """
-    for (scope, name, figure), group in groupby(whole, key=lambda r: (r.scope, r.name, r.figure)):
-        own = [n for n, r in enumerate(rows) if (r.scope, r.name) == (scope, name)]
-        raw = [n for n in own if rows[n].figure == "win_rate"] if figure == CONTROLLED else own
-        place = raw[-1] + 1 if raw else 0
-        rows = [*rows[:place], *group, *rows[place:]]
-    return rows
+    if number is first or number["stderr"] is None:
+        return None, None
+    if number["metric"] == CONTROLLED:
+        low, high = _interval(number)
+        if first["stderr"] or low is None or high is None:
+            return None, None
+        return low - first["value"], high - first["value"]
+    if first["stderr"] is None:
+        return None, None
+    half = NORMAL * hypot(number["stderr"], first["stderr"])
+    change = number["value"] - first["value"]
+    return change - half, change + half

@@ -13,9 +13,8 @@ from ..query.format_figures import (
     format_interval,
     split_name,
 )
-from ..query.model_figures import RunResults
+from ..query.model_figures import ModelFigure, RunResults
 from ..query.model_names import checkpoints
-from ..query.whole_figures import ModelFigure
 from .page import Grid, Page, PageSection
 from .published_model import PublishedModel, State, Weights, published_model
 

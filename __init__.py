@@ -205,8 +205,7 @@ def rebuild_pairs(
     Raises:
         ValueError: if the run, rule or table does not exist, or the rows lack what the rule reads.
     """
-    from .loop.lake.derive.derivation_request import DerivationRequest
-    from .loop.lake.derive.rebuild_pairs import rebuild_pairs
+    from .loop.lake.derive.rebuild_pairs import DerivationRequest, rebuild_pairs
     from .loop.library.api_runs import reading
 
     request = DerivationRequest(

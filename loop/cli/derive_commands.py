@@ -76,8 +76,7 @@ def rebuild_pairs(
     Pairs or demonstrations by another rule; they are stored as a derived table.
     """
     from ..data.sanitize import visible
-    from ..lake.derive.derivation_request import DerivationRequest
-    from ..lake.derive.rebuild_pairs import rebuild_pairs
+    from ..lake.derive.rebuild_pairs import DerivationRequest, rebuild_pairs
     from ..lake.derive.reparse import reparse
     from ..lake.query.runs import open_run
     from ..run.terminal import say

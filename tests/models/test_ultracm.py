@@ -13,8 +13,7 @@ from lpfloop.critics.grading.grader import Grader
 from lpfloop.loop.daemon.job import Job
 from lpfloop.loop.daemon.loop import run_loop
 from lpfloop.loop.data.lessons import GRADED_CRITIQUE
-from lpfloop.loop.lake.derive.derivation_request import DerivationRequest
-from lpfloop.loop.lake.derive.rebuild_pairs import rebuild_pairs
+from lpfloop.loop.lake.derive.rebuild_pairs import DerivationRequest, rebuild_pairs
 from lpfloop.loop.lake.imports.import_files import Import, import_files
 from lpfloop.loop.lake.query.runs import open_run
 from lpfloop.loop.run.stop import StopSignal

@@ -16,8 +16,7 @@ from world import RUN, loop, quick_folder, small_config, stand_ins, write_prompt
 from lpfloop.configs.schema import RunConfig
 from lpfloop.loop.cli.app import app
 from lpfloop.loop.data.judged_candidates import Deciding, verdicts
-from lpfloop.loop.lake.derive.derivation_request import DerivationRequest
-from lpfloop.loop.lake.derive.rebuild_pairs import rebuild_pairs
+from lpfloop.loop.lake.derive.rebuild_pairs import DerivationRequest, rebuild_pairs
 from lpfloop.loop.lake.query.runs import open_run
 from lpfloop.loop.stages.refine import worst
 from lpfloop.stores.derived import scan_derived

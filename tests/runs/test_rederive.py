@@ -13,8 +13,7 @@ from world import RUN, calls, loop, quick_folder, small_config, stand_ins, whole
 
 from lpfloop.configs.schema import RunConfig
 from lpfloop.loop.cli.app import app
-from lpfloop.loop.lake.derive.derivation_request import DerivationRequest
-from lpfloop.loop.lake.derive.rebuild_pairs import rebuild_pairs
+from lpfloop.loop.lake.derive.rebuild_pairs import DerivationRequest, rebuild_pairs
 from lpfloop.loop.lake.derive.reparse import reparse
 from lpfloop.loop.lake.query.runs import open_run
 from lpfloop.stores.derived import DerivedError, derived_names, scan_derived

@@ -7,8 +7,7 @@ from typing import Any
 
 import pytest
 
-from lpfloop.loop.lake.derive.derivation_request import DerivationRequest
-from lpfloop.loop.lake.derive.rebuild_pairs import rebuild_pairs
+from lpfloop.loop.lake.derive.rebuild_pairs import DerivationRequest, rebuild_pairs
 from lpfloop.loop.lake.exports.export import Export, export_table
 from lpfloop.loop.lake.imports.import_files import Import, import_files
 from lpfloop.loop.lake.query.runs import open_run

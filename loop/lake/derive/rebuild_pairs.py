@@ -1,6 +1,9 @@
 """Deriving rows to train on from a run's stored rows under another rule.
 
-Pairing rules read critiques and rewards, binarisation rules read grades.
+Pairing rules read critiques and rewards, binarisation rules read grades. The rule of overall
+critiques makes demonstrations from which a critique model learns. Their questions are from the
+run's own grader; for an imported run, which lacks one, from the shipped templates, so that the
+model can be any run's grader by default.
 
 No model is called and the run does not change: the result is a derived table under a name, with a
 lineage that names its run, stages and rule.
@@ -8,28 +11,33 @@ lineage that names its run, stages and rule.
 
 import json
 from collections import Counter
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 
 import polars as pl
 
+from ....configs.filters import People
+from ....configs.load import stored_config
 from ....configs.mistakes import did_you_mean, list_names
+from ....configs.schema import GradingConfig
+from ....critics.grading.grader import Grader
 from ....stores.address import run_argument
-from ....stores.derived import DerivedError, Draft, open_derived
-from ....stores.frames import as_arrow
+from ....stores.derived import Batch, DerivedError, Draft, open_derived
+from ....stores.frames import as_arrow, frame_rows
 from ....stores.keys import Json
 from ....stores.lake import RunReader
-from ....stores.records import Pair, UnpairedAnswer
-from ....stores.schemas import TABLES
+from ....stores.records import Candidate, Demonstration, Grade, Pair, Prompt, UnpairedAnswer
+from ....stores.schemas import TABLES, Row
 from ....stores.stage_files import require_unaltered
 from ...data.binarize import (
     BINARISATIONS,
+    Binarisation,
     Binarising,
     binarisation_counts,
     binarised_pairs,
 )
-from ...data.judged_candidates import READ, Deciding, verdicts
-from ...data.lessons import GRADED_CRITIQUE
+from ...data.judged_candidates import READ, Agreement, Deciding, verdicts
+from ...data.lessons import GRADED_CRITIQUE, graded_lessons
 from ...data.pairs import (
     BY_REWARD,
     DERIVE,
@@ -43,93 +51,62 @@ from ...data.pairs import (
 )
 from ...run.outcomes import NothingToTrainOn
 from .derivation import KeptTable, keep
-from .derivation_request import DerivationRequest, Way, default_name, is_distinct, takes_all
-from .overall_critiques import overall_critiques
-from .stored_blocks import GRADED, JUDGED, graded_blocks, is_annotation, judged_blocks
+from .stored_blocks import GRADED, JUDGED, Evidence, graded_blocks, is_annotation, judged_blocks
 
 DEFAULT_TOP_K = 3
+GRADES_A_BLOCK = 10_000
 TABLE_OF = {"success": "demonstrations", EITHER: TABLES[UnpairedAnswer]}
 """The default table of a rule that does not make pairs."""
+Block = tuple[Mapping[str, Batch], Iterable[str] | Mapping[str, int]]
+"""Rows by table, and the outcomes of the prompts or critiques that they were made of."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Rederivation:
-    """A request with all defaults filled in."""
+class DerivationRequest:
+    """A request; None means the default of the rule or the run, or all iterations."""
 
-    run: RunReader
-    row_type: TrainedRow
-    ways: tuple[Way, ...]
-    critiques: str | None
-    deciding: Deciding = field(default_factory=Deciding)
+    rule: str
+    table: str | None = None
+    top_k: int | None = None
+    seed: int | None = None
+    iteration: int | None = None
+    distinct: bool | None = None
+    people: People | None = None
+    agreement: Agreement | None = None
+    critiques: str | None = None
+    name: str | None = None
 
-    @property
-    def lineage(self) -> dict[str, Json]:
-        """The sources and the way of the derivation."""
-        first = self.ways[0]
-        evidence = GRADED if isinstance(first, Binarising) else JUDGED
-        reads = [s for how in self.ways for s in evidence.stages(self.run, how.iteration)]
-        if self.critiques is not None:
-            read = open_derived(self.run.folder, self.critiques)
-            reads.append({"derived": read.name, "identity": read.identity})
-        return {
-            "verb": "rebuild-pairs",
-            "run": self.run.folder.name,
-            "table": TABLES[self.row_type],
-            "rule": first.rule,
-            "top_k": first.top_k if isinstance(first, Pairing) and not takes_all(first) else None,
-            **({"distinct_positives": True} if is_distinct(first) else {}),
-            **self._who_decides,
-            "seed": first.root_seed,
-            "iterations": [how.iteration for how in self.ways],
-            "critiques": self.critiques,
-            "reads": reads,
-        }
-
-    @property
-    def _who_decides(self) -> dict[str, Json]:
-        """The weight of people's ratings, if there are some, and how critiques are combined."""
-        first, deciding = self.ways[0], self.deciding
-        if isinstance(first, Binarising) or first.rule in BY_REWARD:
-            return {}
-        rated = any(
-            is_annotation(part) and part.rows
-            for how in self.ways
-            for part in JUDGED.parts(self.run, how.iteration)
-        )
-        people: dict[str, Json] = {"people": deciding.people} if rated else {}
-        several = deciding.agreement is not None
-        return people | ({"agreement": deciding.agreement} if several else {})
-
-    def make(self, draft: Draft) -> Mapping[str, Json]:
-        """Add the rows to a draft; return the number of prompts by outcome.
+    def refuse_others(self, reads: str, *allowed: str) -> None:
+        """Refuse the options that a rule does not take; `reads` names its input.
 
         Raises:
-            NothingToTrainOn: if it makes zero rows.
+            DerivedError: naming the options.
         """
-        outcomes = Counter[str]()
-        for how in self.ways:
-            for made in self._make_rows(how):
-                draft.add(TABLES[self.row_type], as_arrow(made.rows))
-                draft.add("pairing_outcomes", as_arrow(made.outcomes))
-                if made.filter_counts:
-                    draft.add("filter_counts", made.filter_counts)
-                outcomes.update(made.outcomes["outcome"])
-        if not draft.rows.get(TABLES[self.row_type]):
-            reasons = ", ".join(f"{n} {name}" for name, n in outcomes.most_common())
-            raise NothingToTrainOn(
-                f"rule {self.ways[0].rule} produces no {TABLES[self.row_type]} from run "
-                f"{self.run.folder.name}; prompts by outcome: {reasons}"
-            )
-        return {"outcomes": dict(outcomes.most_common())}
+        options: Mapping[str, object] = {
+            "--derived": self.critiques,
+            "--top-k": self.top_k,
+            "--distinct": self.distinct,
+            "--people": self.people,
+            "--agreement": self.agreement,
+            "--seed": self.seed,
+            "--table": self.table,
+        }
+        given = [o for o, value in options.items() if value is not None and o not in allowed]
+        if given:
+            raise DerivedError(f"--rule {self.rule} reads {reads} alone: omit {', '.join(given)}")
 
-    def _make_rows(self, how: Way) -> Iterator[Made]:
-        """Yield the rows of an iteration by blocks of prompts, with filter counts if any."""
-        if isinstance(how, Pairing):
-            yield from derive(self.run, self.row_type, how, self.critiques, self.deciding)
-            return
-        for block in graded_blocks(self.run, how.iteration):
-            made = binarised_pairs(block.judged, block.prompts, how)
-            yield made._replace(filter_counts=binarisation_counts(block.judged, made, how))
+    def default_name(self, ending: str = "") -> str:
+        """Return a name made from the rule, its `ending`, and the options that were given."""
+        parts = {
+            "people-": self.people,
+            "agreement-": self.agreement,
+            "i": self.iteration,
+            "seed": self.seed,
+            "": self.critiques,
+            "as-": self.table,
+        }
+        words = [f"{sign}{value}" for sign, value in parts.items() if value is not None]
+        return "-".join([f"{self.rule}{ending}", *words])
 
 
 def rebuild_pairs(run: RunReader, request: DerivationRequest) -> KeptTable:
@@ -142,10 +119,11 @@ def rebuild_pairs(run: RunReader, request: DerivationRequest) -> KeptTable:
     """
     require_unaltered(run.journal)
     if request.rule == GRADED_CRITIQUE:
-        critiques = overall_critiques(run, request)
-        return keep(run, request.name or request.rule, critiques.lineage, critiques.make)
-    made = _plan(run, request)
-    return keep(run, request.name or default_name(request, made.ways[0]), made.lineage, made.make)
+        return _overall_critiques(run, request)
+    for rule in BINARISATIONS:
+        if request.rule == rule:
+            return _binarised(run, request, rule)
+    return _paired(run, request)
 
 
 def derive(
@@ -158,49 +136,192 @@ def derive(
     """Derive the rows of an iteration by blocks of prompts; `critiques` names derived ones."""
     verdict_rows = None
     if critiques is not None:
-        verdict_rows = verdicts(
-            _derived_critiques(run, critiques, how.iteration), deciding
-        ).collect()
+        found = open_derived(run.folder, critiques).scan("critiques")
+        own = found.filter(pl.col("iteration") == how.iteration).select(READ["critiques"])
+        verdict_rows = verdicts(own, deciding).collect()
     for block in judged_blocks(run, how.iteration, verdict_rows, deciding):
         yield DERIVE[row_type](block.judged, block.prompts, how)
 
 
-def _plan(run: RunReader, request: DerivationRequest) -> Rederivation:
-    """Fill in defaults, and refuse impossible requests."""
-    config = json.loads(run.journal.meta("config") or "{}")
-    seed = config.get("seed", 0) if request.seed is None else request.seed
-    for graded in BINARISATIONS:
-        if request.rule == graded:
-            is_own = request.table == TABLES[Pair]
-            request.refuse_others("grades", "--seed", *(["--table"] if is_own else []))
-            numbers = GRADED.iterations(run, request.iteration)
-            ways = [Binarising(rule=graded, root_seed=seed, iteration=n) for n in numbers]
-            return Rederivation(run=run, row_type=Pair, ways=tuple(ways), critiques=None)
+def _keep_rows(
+    run: RunReader, name: str, lineage: Mapping[str, Json], blocks: Iterable[Block]
+) -> KeptTable:
+    """Keep the rows of all blocks, with the number of each outcome."""
+    table, rule = str(lineage["table"]), lineage["rule"]
+
+    def make(draft: Draft) -> Mapping[str, Json]:
+        outcomes = Counter[str]()
+        for rows, found in blocks:
+            for into, some in rows.items():
+                draft.add(into, some)
+            outcomes.update(found)
+        if not draft.rows.get(table):
+            reasons = ", ".join(f"{n} {name}" for name, n in outcomes.most_common())
+            raise NothingToTrainOn(
+                f"rule {rule} produces no {table} from run {run.folder.name}; its prompts or "
+                f"critiques by outcome: {reasons or 'none is there'}"
+            )
+        return {"outcomes": dict(outcomes.most_common())}
+
+    return keep(run, name, lineage, make)
+
+
+def _lineage(
+    run: RunReader,
+    row_type: type[Row],
+    rule: str,
+    evidence: Evidence,
+    iterations: Sequence[int],
+    also: Sequence[Json] = (),
+    **settings: Json,
+) -> dict[str, Json]:
+    """Return the sources and the way of a derivation."""
+    return {
+        "verb": "rebuild-pairs",
+        "run": run.folder.name,
+        "table": TABLES[row_type],
+        "rule": rule,
+        "top_k": None,
+        "seed": None,
+        "critiques": None,
+        **settings,
+        "iterations": list(iterations),
+        "reads": [*(stage for n in iterations for stage in evidence.stages(run, n)), *also],
+    }
+
+
+def _blocks_of(made: Iterable[Made], row_type: TrainedRow) -> Iterator[Block]:
+    for one in made:
+        rows: dict[str, Batch] = {
+            TABLES[row_type]: as_arrow(one.rows),
+            "pairing_outcomes": as_arrow(one.outcomes),
+        }
+        if one.filter_counts:
+            rows["filter_counts"] = one.filter_counts
+        yield rows, one.outcomes["outcome"]
+
+
+def _overall_critiques(run: RunReader, request: DerivationRequest) -> KeptTable:
+    """Derive demonstrations from overall grades: a question to the grader, and the reply."""
+    is_own = request.table == TABLES[Demonstration]
+    request.refuse_others("overall grades", *(["--table"] if is_own else []))
+    stored = run.journal.meta("config")
+    grading = GradingConfig()
+    if stored is not None:
+        grading = stored_config(json.loads(stored), (), {}, to_run=False).grading
+    grader = Grader.from_config(grading)
+    iterations = GRADED.iterations(run, request.iteration)
+    lineage = _lineage(
+        run,
+        Demonstration,
+        request.rule,
+        GRADED,
+        iterations,
+        grader=grader.digest("overall"),
+    )
+    blocks = (block for n in iterations for block in _lessons(run, grader, n))
+    return _keep_rows(run, request.name or request.rule, lineage, blocks)
+
+
+def _lessons(run: RunReader, grader: Grader, iteration: int) -> Iterator[Block]:
+    """Give the demonstrations of an iteration, by blocks of grades."""
+
+    def rows(table: str, name: str, block: pl.DataFrame) -> pl.DataFrame:
+        about = run.scan(table).filter(pl.col(name).is_in(block[name].unique().to_list()))
+        return about.collect().unique(name, keep="first", maintain_order=True)
+
+    is_overall = pl.col("aspect") == "overall"
+    grades = run.scan("grades", iteration=iteration).filter(is_overall).collect()
+    for block in grades.iter_slices(GRADES_A_BLOCK):
+        candidates = rows("candidates", "candidate_id", block)
+        prompts = frame_rows(Prompt, rows("prompts", "prompt_id", block))
+        by_id = {prompt.prompt_id: prompt for prompt in prompts}
+        drafts, graded = frame_rows(Candidate, candidates), frame_rows(Grade, block)
+        made = graded_lessons(grader, by_id, drafts, graded, iteration)
+        tables = {TABLES[row_type]: some for row_type, some in made.tables(candidates).items()}
+        yield tables, {fate: len(ids) for fate, ids in made.fates.items()}
+
+
+def _binarised(run: RunReader, request: DerivationRequest, rule: Binarisation) -> KeptTable:
+    """Derive pairs from grades."""
+    is_own = request.table == TABLES[Pair]
+    request.refuse_others("grades", "--seed", *(["--table"] if is_own else []))
+    seed = _seed(run, request)
+    iterations = GRADED.iterations(run, request.iteration)
+
+    def made() -> Iterator[Made]:
+        for number in iterations:
+            how = Binarising(rule=rule, root_seed=seed, iteration=number)
+            for block in graded_blocks(run, number):
+                pairs = binarised_pairs(block.judged, block.prompts, how)
+                counts = binarisation_counts(block.judged, pairs, how)
+                yield pairs._replace(filter_counts=counts)
+
+    lineage = _lineage(run, Pair, rule, GRADED, iterations, seed=seed)
+    return _keep_rows(
+        run, request.name or request.default_name(), lineage, _blocks_of(made(), Pair)
+    )
+
+
+def _paired(run: RunReader, request: DerivationRequest) -> KeptTable:
+    """Derive rows from critiques and rewards."""
     rule = _rule(request.rule)
     row_type = _row_type(rule, request.table)
+    distinct = _distinct(row_type, request)
+    config = json.loads(run.journal.meta("config") or "{}")
     top_k = request.top_k or config.get("recipe", {}).get("top_k", DEFAULT_TOP_K)
-    own = Deciding.of(config)
+    seed, own = _seed(run, request), Deciding.of(config)
+    deciding = Deciding(
+        people=request.people or own.people, agreement=request.agreement or own.agreement
+    )
     iterations = JUDGED.iterations(run, request.iteration)
     for number in iterations:
         _require_readable(run, rule, number, request.critiques)
-    return Rederivation(
-        run=run,
-        row_type=row_type,
-        ways=tuple(
-            Pairing(
-                rule=rule,
-                top_k=top_k,
-                root_seed=seed,
-                iteration=number,
-                distinct=_distinct(row_type, request),
-            )
-            for number in iterations
-        ),
+    also: list[Json] = []
+    if request.critiques is not None:
+        read = open_derived(run.folder, request.critiques)
+        also = [{"derived": read.name, "identity": read.identity}]
+    lineage = _lineage(
+        run,
+        row_type,
+        rule,
+        JUDGED,
+        iterations,
+        also,
+        top_k=None if rule == EITHER else top_k,
+        seed=seed,
         critiques=request.critiques,
-        deciding=Deciding(
-            people=request.people or own.people, agreement=request.agreement or own.agreement
-        ),
+        **({"distinct_positives": True} if distinct else {}),
+        **({} if rule in BY_REWARD else _who_decides(run, iterations, deciding)),
     )
+    made = (
+        one
+        for number in iterations
+        for one in derive(
+            run,
+            row_type,
+            Pairing(rule=rule, top_k=top_k, root_seed=seed, iteration=number, distinct=distinct),
+            request.critiques,
+            deciding,
+        )
+    )
+    ending = ("" if rule == EITHER else f"-k{top_k}") + ("-distinct" if distinct else "")
+    name = request.name or request.default_name(ending)
+    return _keep_rows(run, name, lineage, _blocks_of(made, row_type))
+
+
+def _seed(run: RunReader, request: DerivationRequest) -> int:
+    own = json.loads(run.journal.meta("config") or "{}").get("seed", 0)
+    return own if request.seed is None else request.seed
+
+
+def _who_decides(run: RunReader, iterations: Sequence[int], deciding: Deciding) -> dict[str, Json]:
+    """Return the weight of people's ratings, if there are some, and how critiques are combined."""
+    rated = any(
+        is_annotation(part) and part.rows for n in iterations for part in JUDGED.parts(run, n)
+    )
+    people: dict[str, Json] = {"people": deciding.people} if rated else {}
+    return people | ({} if deciding.agreement is None else {"agreement": deciding.agreement})
 
 
 def _rule(name: str) -> Rule:
@@ -254,8 +375,3 @@ def _require_readable(run: RunReader, rule: Rule, iteration: int, critiques: str
             f"--rule {rule} reads critiques, which iteration {iteration} of run {run.folder.name} "
             f"lacks; {' and '.join(sorted(BY_REWARD))} read rewards alone"
         )
-
-
-def _derived_critiques(run: RunReader, name: str, iteration: int) -> pl.LazyFrame:
-    critiques = open_derived(run.folder, name).scan("critiques")
-    return critiques.filter(pl.col("iteration") == iteration).select(READ["critiques"])

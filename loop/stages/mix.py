@@ -29,10 +29,9 @@ from ..data.row_fields import TRUSTED
 from ..data.row_notes import warn_unused
 from ..data.splits import TRAIN, UNTRAINED
 from ..data.unfit_pairs import unfit
-from ..lake.imports.import_files import detect_format
+from ..lake.imports.import_files import detect_format, unfit_pair
 from ..lake.imports.import_formats import ANNOTATIONS, FORMATS
 from ..lake.imports.imported_rows import Maker, identity_of
-from ..lake.imports.row_reader import unfit_pair
 from ..run.handles import Rows
 from ..run.iteration import Iteration
 from ..run.reporter import UnitStats

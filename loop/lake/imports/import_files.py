@@ -5,8 +5,9 @@ by unit. The units are planned under the hash of the files and of the import's o
 import does only the pending units, so a complete import is not repeated.
 """
 
-from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass, replace
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
 from itertools import chain
 from pathlib import Path
 from typing import cast
@@ -16,13 +17,16 @@ from ....stores.journal import Journal
 from ....stores.journal_reader import JOURNAL, Reader
 from ....stores.keys import Json, canonical_json, digest
 from ....stores.lake import RunWriter, run_folder
-from ....stores.records import Critique, FilterCount, Pair, Preference
+from ....stores.records import Critique, FilterCount, Pair, Preference, Prompt
+from ....stores.schemas import TABLES
 from ....stores.schemas import Row as StoredRow
 from ...data.field_names import in_known_case
 from ...data.files import InputError, Row, RowError, file_digest, placed_rows
+from ...data.prompt_ids import PromptIds
 from ...data.rating_scale import SCALES, THREE_LEVEL, Scale
 from ...data.row_notes import BAD_SHARE, RowNotes
 from ...data.text_lines import BadRow, refuse
+from ...data.unfit_pairs import Unfit, unfit
 from ..query.runs import NoSuchRunError, open_run
 from . import IMPORTED, UNUSED
 from .import_formats import ANNOTATIONS, FORMATS, format_of, named_layout, rows_in_format
@@ -35,11 +39,12 @@ from .imported_annotations import (
     present,
 )
 from .imported_grades import overall_counts
-from .imported_rows import Maker, by_type
-from .row_reader import Count, FileReading, count_rows
+from .imported_rows import UNRATED, Maker, by_type, identity_of
 
 IMPORT = "import"
 ROWS_A_UNIT = 1000
+ReadRow = Callable[[Row, Path], Iterable[StoredRow]]
+"""Makes the rows of the lake from a row of a file."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -103,12 +108,14 @@ def import_files(job: Import) -> Imported:
     layout = named_layout(job.form)
     own = layout if isinstance(layout, OwnFunction) else None
     forms = {path: job.form or detect_format(path, look) for path in job.files}
-    scale = _scale(job, _default_scale(forms))
+    scale = _scale(job, forms)
     source = job.source or job.files[0].name
     make = Maker(source=source, scale=scale, task=job.task)
     facts: dict[str, Json] = {
         "format": ", ".join(dict.fromkeys(forms.values())),
-        "semantics": max(map(_semantics, forms.values())),
+        "semantics": max(
+            FORMATS[form].semantics if form in FORMATS else 1 for form in forms.values()
+        ),
         **({} if own is None else {"function": own.sha256}),
         "source": source,
         "task": job.task,
@@ -119,13 +126,13 @@ def import_files(job: Import) -> Imported:
     if ANNOTATIONS in forms.values():
         return _annotate(job, make, facts)
 
-    def read(row: Row, file: Path) -> Iterator[StoredRow]:
+    def read(row: Row, file: Path) -> Iterable[StoredRow]:
         made = (form.read(known, make) for form, known in rows_in_format(row, own or forms[file]))
         rows = chain.from_iterable(made)
         # Several rows of a user's function may be about one prompt or answer.
-        return rows if own is None else iter(dict.fromkeys(rows))
+        return rows if own is None else dict.fromkeys(rows)
 
-    return _import(job, FileReading(files=job.files, read=read), facts)
+    return _import(job, read, facts)
 
 
 def _notes(job: Import, *, again: bool = False) -> RowNotes:
@@ -159,11 +166,11 @@ def detect_format(path: Path, bad: BadRow = refuse) -> str:
     raise InputError(f"{path}: holds no rows")
 
 
-def _default_scale(forms: Mapping[Path, str]) -> str:
-    """Return the scale of formats that can be imported together.
+def _scale(job: Import, forms: Mapping[Path, str]) -> Scale:
+    """Return the scale of the ratings: the requested one, or that of the formats.
 
     Raises:
-        InputError: for formats that cannot.
+        InputError: for formats that cannot be imported together, or a scale that does not exist.
     """
     scales = {
         form: FORMATS[form].scale if form in FORMATS else THREE_LEVEL for form in forms.values()
@@ -172,15 +179,7 @@ def _default_scale(forms: Mapping[Path, str]) -> str:
         raise InputError(
             f"{', '.join(map(str, forms))}: are {', '.join(scales)}, which are imported one by one"
         )
-    return next(iter(scales.values()))
-
-
-def _semantics(form: str) -> int:
-    return FORMATS[form].semantics if form in FORMATS else 1
-
-
-def _scale(job: Import, default: str) -> Scale:
-    name = job.scale or default
+    name = job.scale or next(iter(scales.values()))
     if name not in SCALES:
         raise InputError(f"--scale {name}: no such scale; the scales are {', '.join(SCALES)}")
     scale = SCALES[name]
@@ -194,11 +193,11 @@ def _scale(job: Import, default: str) -> Scale:
     return scale
 
 
-def _import(job: Import, reading: FileReading, facts: Mapping[str, Json]) -> Imported:
+def _import(job: Import, read: ReadRow, facts: Mapping[str, Json]) -> Imported:
     """Import the files as a new run, or finish an interrupted import."""
     notes = _notes(job)
     notes.files(job.files)
-    found = count_rows((made for _, made in reading.rows(notes)), notes)
+    found = _count(_read_files(job.files, read, notes), notes)
     notes.require_few(job.bad_share, "--bad-share")
     identity = digest(facts)
     journal = _journal(job, facts, notes)
@@ -209,7 +208,8 @@ def _import(job: Import, reading: FileReading, facts: Mapping[str, Json]) -> Imp
         pending = {unit.chunk: unit.key for unit in journal.pending(0, IMPORT)}
         if pending:
             again = _notes(job, again=True)
-            for chunk, rows, left_out in _units(reading, again, some_unfit=bool(notes.unfit)):
+            files = _read_files(job.files, read, again)
+            for chunk, rows, left_out in _units(files, again, some_unfit=bool(notes.unfit)):
                 if chunk in pending:
                     all_rows = [*rows, *overall_counts(rows), *left_out]
                     store.commit(pending[chunk], by_type(all_rows), {"rows": len(rows)})
@@ -236,7 +236,7 @@ def _journal(job: Import, facts: Mapping[str, Json], notes: RowNotes) -> Journal
 
 
 def _units(
-    reading: FileReading, notes: RowNotes, *, some_unfit: bool
+    made: Iterable[Sequence[StoredRow]], notes: RowNotes, *, some_unfit: bool
 ) -> Iterator[tuple[int, list[StoredRow], list[FilterCount]]]:
     """Yield the rows and filter counts of each unit, made of a fixed number of the files' rows."""
     chunk, rows = 0, list[StoredRow]()
@@ -246,11 +246,11 @@ def _units(
         left_out = notes.new_unfit(pairs) if some_unfit else []
         return [*notes.new_filter_counts(read), *left_out]
 
-    for number, made in reading.rows(notes):
+    for number, new in enumerate(made):
         if number // ROWS_A_UNIT > chunk:
             yield chunk, rows, filter_counts(ROWS_A_UNIT)
             chunk, rows = chunk + 1, []
-        rows += made
+        rows += new
     yield chunk, rows, filter_counts(notes.unused.rows - chunk * ROWS_A_UNIT)
 
 
@@ -274,12 +274,11 @@ def _annotate(job: Import, make: Maker, facts: Mapping[str, Json]) -> Imported:
             if name in row
         )
         known = candidates_of(run, ids)
-        reading = FileReading(files=job.files, read=lambda row, _: annotations(row, make, known))
-        made = [rows for _, rows in reading.rows(notes)]
+        made = [*_read_files(job.files, lambda row, _: annotations(row, make, known), notes)]
         present_ids = present(run, (row for rows in made for row in rows))
     finally:
         run.close()
-    found = count_rows(made, notes)
+    found = _count(made, notes)
     notes.require_few(job.bad_share, "--bad-share")
     rows = [row for rows in made for row in rows if isinstance(row, Critique | Preference)]
     first = min((row.iteration for row in rows), default=0)
@@ -292,8 +291,113 @@ def _annotate(job: Import, make: Maker, facts: Mapping[str, Json]) -> Imported:
     return _summary(job, facts, found, notes, again=not pending)
 
 
+def _read_files(files: Sequence[Path], read: ReadRow, notes: RowNotes) -> Iterator[list[StoredRow]]:
+    """Yield the new rows of each row of the files that is not left out.
+
+    Raises:
+        InputError: for a row that cannot be read and may not be left out.
+    """
+    known = _RowsSoFar()
+    for path in files:
+        for place, row in placed_rows(path, notes.bad):
+            try:
+                made = list(read(row, path))
+                reason = unfit_pair(made)
+                if reason is not None:
+                    notes.leave_out(path, place, reason)
+                    continue
+                new = known.new(made, row, path, place)
+            except RowError as error:
+                notes.bad(path, place, error)
+                continue
+            notes.read(row)
+            yield new
+
+
+def unfit_pair(made: Iterable[StoredRow]) -> Unfit | None:
+    """Return why the pair, or the vote, of a row cannot be trained on; None if it can."""
+    for row in made:
+        if isinstance(row, Preference) and row.first_id == row.second_id:
+            return "identical"
+        if isinstance(row, Pair):
+            return unfit(side[-1].content for side in (row.chosen, row.rejected))
+    return None
+
+
+@dataclass(slots=True)
+class _RowsSoFar:
+    """The results of the rows so far, without skipped rows."""
+
+    _ids: PromptIds = field(default_factory=PromptIds)
+    _seen: dict[tuple[str, str], tuple[int, str]] = field(
+        default_factory=dict[tuple[str, str], tuple[int, str]]
+    )
+
+    def new(self, made: Sequence[StoredRow], row: Row, path: Path, place: str) -> list[StoredRow]:
+        """Return the rows made of a row that were not read before.
+
+        Raises:
+            RowError: if an id in it was used for something else.
+        """
+        try:
+            return [
+                stored
+                for stored in made
+                if (
+                    self._ids.is_new(row, stored, path, place)
+                    if isinstance(stored, Prompt)
+                    else self._is_new(stored, place)
+                )
+            ]
+        except RowError:
+            self._ids.forget(path, place)
+            for stored in made:
+                key = TABLES[type(stored)], identity_of(stored)
+                if key in self._seen and self._seen[key][1] is place:
+                    del self._seen[key]
+            raise
+
+    def _is_new(self, row: StoredRow, place: str) -> bool:
+        key = TABLES[type(row)], identity_of(row)
+        given = hash(row), place
+        content, first = self._seen.setdefault(key, given)
+        if content != given[0]:
+            raise RowError(
+                f"{key[1]!r} is the id of another row on {first}; give this one another id"
+            )
+        return first is place
+
+
+@dataclass(kw_only=True)
+class _Count:
+    """How many rows were read, how many rows of each table they gave, and how many stay unrated."""
+
+    read: int = 0
+    rows: Counter[str] = field(default_factory=Counter[str])
+    unrated: int = 0
+
+
+def _count(made: Iterable[Sequence[StoredRow]], notes: RowNotes) -> _Count:
+    """Read to the end, and count.
+
+    Raises:
+        InputError: for a row that cannot be read, or no rows at all.
+    """
+    count = _Count()
+    for rows in made:
+        count.read += 1
+        count.rows.update(TABLES[type(row)] for row in rows)
+        count.unrated += sum(
+            isinstance(row, Critique | Preference) and row.status == UNRATED for row in rows
+        )
+    if not count.read:
+        left_out = "".join(f"; {note}" for note in notes.sentences())
+        raise InputError(f"the files hold no rows that can be imported{left_out}")
+    return count
+
+
 def _summary(
-    job: Import, facts: Mapping[str, Json], found: Count, notes: RowNotes, *, again: bool
+    job: Import, facts: Mapping[str, Json], found: "_Count", notes: RowNotes, *, again: bool
 ) -> Imported:
     return Imported(
         run=job.name,

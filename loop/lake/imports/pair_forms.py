@@ -1,24 +1,26 @@
 """Reading a chosen and a rejected answer: TRL's forms, UltraFeedback binarised, and HH-RLHF."""
 
+import re
 from collections.abc import Iterator
 from typing import cast, get_args
 
-from ....stores.records import Prompt, Rating
+from ....stores.records import Message, Prompt, Rating, storable
 from ....stores.schemas import Row as StoredRow
 from ...data.files import Row, RowError
 from ...data.prompt_context import CONTEXT, INPUT, require_agreement
 from ...data.prompt_rows import TEXT_FIELDS
 from ...data.rating_scale import number
 from ...data.row_fields import fields_of, score_of, side_of
-from ...data.row_texts import optional_text
+from ...data.row_texts import optional_text, text_of
 from .imported_rows import Maker
-from .transcripts import is_transcript, transcript_of
 
 SCORES = (("score_chosen", "chosen_reward"), ("score_rejected", "rejected_reward"))
 """The fields with the score of each side; the second name is from lpfloop's own tables."""
-
-
 LEVELS: tuple[Rating, ...] = get_args(Rating)
+ROLES = {"Human": "user", "Assistant": "assistant"}
+SPEAKER = re.compile(r"(?:^\s*|\n\n)(Human|Assistant):")
+"""HH-RLHF's sides are transcripts: a conversation as one text, each turn after its speaker."""
+BEGINS = re.compile(r"\s*Human:")
 
 
 def pairs(row: Row, make: Maker) -> Iterator[StoredRow]:
@@ -53,7 +55,7 @@ def _ratings(row: Row, name: str) -> tuple[Rating, ...]:
 
 def _sides(row: Row, make: Maker) -> tuple[Prompt, str, str]:
     """Return the prompt, which may be in the answers' conversations, and both answers."""
-    side = transcript_of if is_transcript(row) else side_of
+    side = _transcript_of if _is_transcript(row) else side_of
     before, chosen = side(row, "chosen")
     other, rejected = side(row, "rejected")
     # A blank answer can be a text if the other side is a conversation.
@@ -89,3 +91,34 @@ def _score_fields(row: Row) -> tuple[tuple[Row, str] | None, tuple[Row, str] | N
         for names in SCORES
     )
     return chosen, rejected
+
+
+def _is_transcript(row: Row) -> bool:
+    """Whether the sides of a row are transcripts, with the prompt in them; one may be blank."""
+    if any(row.glance(name) is not None for name in TEXT_FIELDS):
+        return False
+    sides = [side for name in ("chosen", "rejected") if not _blank(side := row.glance(name))]
+    return bool(sides) and all(isinstance(side, str) and BEGINS.match(side) for side in sides)
+
+
+def _blank(value: object) -> bool:
+    return value is None or (isinstance(value, str) and not value.strip())
+
+
+def _transcript_of(row: Row, name: str) -> tuple[tuple[Message, ...], str]:
+    """Return the turns before the last answer of a transcript, and that answer, which may be empty.
+
+    Raises:
+        RowError: if it does not end with the assistant, or a turn before is empty.
+    """
+    if _blank(row.get(name)):
+        return (), ""
+    parts = SPEAKER.split(text_of(row.get(name), name))[1:]
+    turns = [(ROLES[who], turn.strip()) for who, turn in zip(parts[::2], parts[1::2], strict=True)]
+    if turns[-1][0] != "assistant":
+        raise RowError(f"{name!r} must end with a turn of the assistant")
+    before = tuple(
+        Message(role=role, content=text_of(text, f"{name}, turn {n}"))
+        for n, (role, text) in enumerate(turns[:-1], start=1)
+    )
+    return before, storable(turns[-1][1])

@@ -87,8 +87,7 @@ def test_facts_and_figures(lake, ids):
     assert found["path"] == str(folder)
     assert found["parent"] == f"M_0 {FIRST}"
     assert (found["recipe"], found["steps"], found["state"]) == ("rlrf", 1, "here")
-    assert found["weights"]["types"] == ["F16"]
-    assert found["weights"]["bytes"] == (folder / "model.safetensors").stat().st_size
+    assert found["bytes"] == (folder / "model.safetensors").stat().st_size
     first, own = [row for row in found["results"]["rows"] if row["figure"] == "verified"]
     assert (first["iteration"], own["iteration"]) == (0, 1)
     assert (round(own["value"], 3), round(first["value"], 3)) == (0.667, 0.167)

@@ -16,7 +16,7 @@ from ..query.format_figures import (
 from ..query.model_figures import ModelFigure, RunResults
 from ..query.model_names import checkpoints
 from .page import Grid, Page, PageSection
-from .published_model import PublishedModel, State, Weights, published_model
+from .published_model import PublishedModel, State, published_model
 
 GIGA, MEGA = 10**9, 10**6
 ABSENT: dict[State, str] = {
@@ -86,36 +86,18 @@ def _facts(model: PublishedModel) -> Iterator[tuple[str, str]]:
     if model.reference is not None:
         yield "reference", f"{model.reference} (the policy that training kept it near)"
     yield "recipe", f"{model.recipe}, {model.steps:,} steps"
-    trained = _trained_on(model)
-    if trained:
-        yield "trained on", trained
+    if model.trained_on:
+        parts = ((table, *part) for table, by in model.trained_on.items() for part in by.items())
+        yield "trained on", ", ".join(f"{n:,} {table} by {rule}" for table, rule, n in parts)
     if model.metrics:
         yield "metrics", ", ".join(f"{name} {value:.4g}" for name, value in model.metrics.items())
-    if model.weights is not None:
-        yield "weights", _size(model.weights)
+    if model.bytes is not None:
+        size = model.bytes
+        yield "weights", f"{size / GIGA:.2f} GB" if size >= GIGA else f"{size / MEGA:.1f} MB"
     if model.adapter is not None:
         yield "adapter", f"{model.adapter} (merged into the weights; peft loads it onto the parent)"
     if model.control:
         yield "asked as", f"{model.control!r} stands before what the user says: add it yourself"
-
-
-def _trained_on(model: PublishedModel) -> str:
-    """Count the rows that it was trained on, by rule."""
-    rows = dict[tuple[str, str], int]()
-    for part in model.trained_on:
-        key = (part.table, part.rule)
-        rows[key] = rows.get(key, 0) + part.rows
-    return ", ".join(f"{count:,} {table} by {rule}" for (table, rule), count in rows.items())
-
-
-def _size(weights: Weights) -> str:
-    size = f"{weights.bytes / GIGA:.2f} GB" if weights.bytes >= GIGA else ""
-    size = size or f"{weights.bytes / MEGA:.1f} MB"
-    if weights.parameters is None:
-        return size
-    count = weights.parameters
-    words = f"{count / GIGA:.2f} billion" if count >= GIGA else f"{count / MEGA:.2f} million"
-    return f"{size}, {words} parameters, {' and '.join(weights.types)}"
 
 
 def _grid(name: str, results: RunResults) -> Grid:

@@ -1,18 +1,13 @@
 """A model of a run: its folder, its training data, its figures next to M_0's."""
 
 import json
-from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-import polars as pl
-
 from ....configs.load import stored_config
 from ....configs.schema import RunConfig
-from ....policies.trainers.checks import header
-from ....policies.trainers.job import TrainingError
 from ....policies.trainers.training_fit import ADAPTER
 from ....policies.workers.identity import TOKENIZER_FILES
 from ....policies.workers.identity import check_folder as check_model
@@ -35,35 +30,7 @@ State = Literal["here", "bucket", "missing", "removed", "served"]
 """The places of a model's files; `served`: only an endpoint has them."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Weights:
-    """The contents of a model's files, by their headers; unknown for files elsewhere."""
-
-    bytes: int
-    parameters: int | None
-    types: tuple[str, ...]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TrainedOn:
-    """How many rows of one kind a model was trained on.
-
-    `kind` is the kind of the chosen or shown candidates: samples, refinements.
-    """
-
-    table: str
-    rule: str
-    task: str
-    kind: str
-    rows: int
-
-
-SHOWN = {
-    "pairs": "chosen_id",
-    "demonstrations": "candidate_id",
-    "unpaired_answers": "candidate_id",
-}
-"""The column with the candidate that a training shows as right, by the table of its rows."""
+TRAINED_ON = ("pairs", "demonstrations", "unpaired_answers")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,7 +40,8 @@ class PublishedModel:
     `path` is the folder if it is there; `adapter` is the folder of the adapters that were merged
     into the weights, if adapters were trained. `control` is put before the user's message when the
     model is sampled; `metrics` are from its training; `results` are its figures and those of the
-    run's first model.
+    run's first model. `bytes` is the size of its weights, if they are here or in a bucket, and
+    `trained_on` the number of rows that it was trained on, by table and rule.
     """
 
     run: str
@@ -86,10 +54,10 @@ class PublishedModel:
     steps: int
     place: str
     state: State
-    weights: Weights | None
+    bytes: int | None
     adapter: str | None
     control: str
-    trained_on: tuple[TrainedOn, ...]
+    trained_on: Mapping[str, Mapping[str, int]]
     metrics: Mapping[str, float]
     results: RunResults
 
@@ -106,7 +74,7 @@ class PublishedModel:
 
 def published_model(run: RunReader, checkpoint: Checkpoint) -> PublishedModel:
     """Return the details of a checkpoint of a run; its files are looked at, not verified."""
-    place, state = place_of(run, checkpoint)
+    place, state = _place_of(run, checkpoint)
     names = {c.checkpoint_id: c.name for c in reversed(checkpoints(run))}
     return PublishedModel(
         run=run.folder.name,
@@ -119,34 +87,24 @@ def published_model(run: RunReader, checkpoint: Checkpoint) -> PublishedModel:
         steps=checkpoint.steps,
         place=place,
         state=state,
-        weights=_weights(run, checkpoint, place, state),
+        bytes=_size(run, checkpoint, place, state),
         adapter=_adapter(Path(place), state),
         control=control_of(configuration(run), checkpoint),
-        trained_on=tuple(_trained_on(run, checkpoint)),
+        trained_on=_trained_on(run, checkpoint),
         metrics=json.loads(checkpoint.metrics),
         results=model_results(run, checkpoint.iteration, checkpoint.at_step),
     )
 
 
-def _trained_on(run: RunReader, checkpoint: Checkpoint) -> list[TrainedOn]:
+def _trained_on(run: RunReader, checkpoint: Checkpoint) -> dict[str, dict[str, int]]:
     """Count the rows of its iteration that a model was trained on; empty for M_0."""
-    if checkpoint.parent_id is None:
-        return []
-    tasks = run.scan("prompts").select("prompt_id", "task").unique("prompt_id")
-    kinds = run.scan("candidates", iteration=checkpoint.iteration).select("candidate_id", "kind")
-    groups = ("rule", "task", "kind")
-    counts = {
-        table: in_use(run.scan(table, iteration=checkpoint.iteration))
-        .select("prompt_id", "rule", candidate_id=shown)
-        .join(tasks, on="prompt_id", how="left")
-        .join(kinds, on="candidate_id", how="left")
-        .group_by(pl.col(groups).fill_null("unknown"))
-        .len("rows")
-        .sort(groups)
-        .collect()
-        for table, shown in SHOWN.items()
-    }
-    return [TrainedOn(table=table, **row) for table in counts for row in counts[table].to_dicts()]
+    found = dict[str, dict[str, int]]()
+    for table in TRAINED_ON if checkpoint.parent_id is not None else ():
+        rows = in_use(run.scan(table, iteration=checkpoint.iteration))
+        counts = rows.group_by("rule").len().sort("rule").collect()
+        if counts.height:
+            found[table] = dict(counts.iter_rows())
+    return found
 
 
 def configuration(run: RunReader) -> RunConfig:
@@ -164,9 +122,20 @@ def verified_model(run: RunReader, checkpoint: Checkpoint) -> Path:
         DamagedError: if it is damaged.
         NoSuchRunError: if its weights were removed, are served elsewhere, or are not there.
     """
-    place, state = place_of(run, checkpoint)
-    if state in ("removed", "missing", "served"):
-        raise NoSuchRunError(why_absent(run.folder, checkpoint, place, state))
+    place, state = _place_of(run, checkpoint)
+    absent = {
+        "served": f"it is served at {place}, so its weights are not here",
+        "removed": (
+            "its weights were removed by `lpfloop lake gc --keep`; `lpfloop model "
+            f"{run_argument(run.folder)} --all` lists those that are left"
+        ),
+        "missing": (
+            f"the run found it at {place}, and there is no such folder from here: put it back, or "
+            "go to the folder in which the run was begun"
+        ),
+    }
+    if state in absent:
+        raise NoSuchRunError(f"{checkpoint.name} of run {run.folder.name}: {absent[state]}")
     if not _is_own(checkpoint):
         return Path(place)
     folder = objects_of(run.folder).local_folder(run.folder / checkpoint.path)
@@ -174,25 +143,7 @@ def verified_model(run: RunReader, checkpoint: Checkpoint) -> Path:
     return folder
 
 
-def why_absent(folder: Path, checkpoint: Checkpoint, place: str, state: State) -> str:
-    """Return a sentence on why a model's folder is not here, with a remedy."""
-    model = f"{checkpoint.name} of run {folder.name}"
-    match state:
-        case "served":
-            return f"{model} is served at {place}: its weights are not here"
-        case "removed":
-            return (
-                f"the weights of {model} were removed by `lpfloop lake gc --keep`; "
-                f"`lpfloop model {run_argument(folder)} --all` lists those that are left"
-            )
-        case _:
-            return (
-                f"{model} is {place}, as the run was told, and there is no such folder from here: "
-                "put it back, or go to the folder in which the run was begun"
-            )
-
-
-def place_of(run: RunReader, checkpoint: Checkpoint) -> tuple[str, State]:
+def _place_of(run: RunReader, checkpoint: Checkpoint) -> tuple[str, State]:
     """Return the folder of a model, or its address elsewhere, and whether it is there."""
     if not _is_own(checkpoint):
         place = locate_model(checkpoint.path)
@@ -219,28 +170,11 @@ def _checkpoint_name(identity: str | None, names: dict[str, str]) -> str | None:
     return f"{names[identity]} {identity}" if identity in names else identity
 
 
-def _weights(run: RunReader, checkpoint: Checkpoint, place: str, state: State) -> Weights | None:
+def _size(run: RunReader, checkpoint: Checkpoint, place: str, state: State) -> int | None:
     if state == "bucket":
-        sizes = objects_of(run.folder).sizes(run.folder / checkpoint.path)
-        return Weights(bytes=sum(sizes.values()), parameters=None, types=())
-    files = sorted(Path(place).glob("*.safetensors")) if state == "here" else []
-    try:
-        tensors = [t for file in files for n, t in header(file).items() if n != "__metadata__"]
-    except (TrainingError, OSError):
-        return None
-    by_type = Counter[str]()
-    for tensor in tensors:
-        count = 1
-        for length in tensor["shape"]:
-            count *= length
-        by_type[str(tensor["dtype"])] += count
-    if not by_type:
-        return None
-    return Weights(
-        bytes=sum(map(size_of, files)),
-        parameters=by_type.total(),
-        types=tuple(name for name, _ in by_type.most_common()),
-    )
+        return sum(objects_of(run.folder).sizes(run.folder / checkpoint.path).values())
+    files = [*Path(place).glob("*.safetensors")] if state == "here" else []
+    return sum(map(size_of, files)) if files else None
 
 
 def _adapter(folder: Path, state: State) -> str | None:

@@ -108,16 +108,13 @@ def lost_line(lost: LostMost, where: str = "") -> str:
 
     `where` is the option that names the lake, after a space.
     """
-    change = lost.change
-    group = change.group if change.group == change.task else f"{change.group} ({change.task})"
-    label = figure_label(lost.figure)
-    figures = (
-        f"{format_value(lost.figure, change.before)} to {format_value(lost.figure, change.after)}"
-    )
-    shown = " and ".join(f"`lpfloop show {short_id(prompt)}{where}`" for prompt in change.worse)
+    group = lost.group if lost.group == lost.task else f"{lost.group} ({lost.task})"
+    values = (format_value(lost.figure, value) for value in (lost.value_before, lost.value_after))
+    shown = " and ".join(f"`lpfloop show {short_id(prompt)}{where}`" for prompt in lost.worse)
     return one_line(
-        f"largest loss from M_{lost.before} to M_{lost.after}: {group}, {label} {figures} on "
-        f"{change.n:,} prompts ({change.lost:,} worse, {change.gained:,} better); {shown}",
+        f"largest loss from M_{lost.before} to M_{lost.after}: {group}, "
+        f"{figure_label(lost.figure)} {' to '.join(values)} on {lost.n:,} prompts "
+        f"({lost.lost:,} worse, {lost.gained:,} better); {shown}",
         limit=400,
     )
 

@@ -30,8 +30,6 @@ _WHOLE = re.compile(r"done: (\d+) iterations")
 _LIMIT = re.compile(r"budget\.(\w+) is ([^ ,]+)")
 _COMMAND = re.compile(r"\. To ask again, `|\. `lpfloop |: raise it with `")
 """The start of the advice in a reason, which a need gives as its command instead."""
-_LISTS: Mapping[str, str] = {"critique": "critiques", "grade": "grades"}
-"""The commands that list a stage's replies, by the first word of the stage."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,7 +72,22 @@ class RunState:
 
 def run_needs(state: RunState) -> list[Need]:
     """Return the user's next steps for a run, the most urgent first; empty if none is needed."""
-    return [*_to_go_on(state), *_room(state), *_alarm_needs(state), *_more_prompts(state)]
+    found = list[Need]()
+    if state.work in (PAUSED, SILENT) or (state.work not in AT_WORK and not state.whole):
+        found.append(_to_go_on(state))
+    if not state.whole and state.free_bytes < LOW_BYTES:
+        free = f"{state.free_bytes / (1 << 30):.1f} GiB"
+        what = f"the disk has {free} left: a run waits when it is full; make room"
+        found.append(Need(what=what, command=state.command("lake gc")))
+    if state.alarms:
+        number = len(state.alarms)
+        raised = "an alarm was raised" if number == 1 else f"{number} alarms were raised"
+        what = f"{raised} about M_{state.alarms[0].iteration}: look at them"
+        found.append(Need(what=what, command=state.command("alarms")))
+    if state.undecided is not None:
+        more = state.command("eval run", "--prompts MORE.jsonl")
+        found.append(Need(what=_why_undecided(state.undecided), command=more))
+    return found
 
 
 def need_lines(needs: Sequence[Need], work: str) -> Iterator[str]:
@@ -136,112 +149,74 @@ def _undecided_verdict(run: RunReader) -> PolicyVerdict | None:
     return of if of is not None and of.answer == "undecided" else None
 
 
-def _to_go_on(state: RunState) -> Iterator[Need]:
-    """Yield the step that makes a stopped run continue."""
-    resume = state.command("resume")
+def _to_go_on(state: RunState) -> Need:
+    """Return the step that makes a stopped run continue."""
+    words, more = "resume", ""
     if state.work == PAUSED:
-        yield Need(what="it is paused and waits to be resumed", command=resume)
+        what = "it is paused and waits to be resumed"
     elif state.work == SILENT:
-        stop = state.command("stop", "--now")
-        yield Need(what="its process does not answer: kill it, then resume the run", command=stop)
-    elif state.work in AT_WORK or state.whole:
-        return
-    elif state.ended is None:
-        yield Need(what=_describe_interruption(state), command=resume)
-    else:
-        kind, _, detail = state.ended.partition(": ")
-        detail = _cut(detail)
-        if kind == "BudgetReachedError":
-            yield _after_the_budget(state, detail)
-        elif kind == "UnreadRepliesError":
-            yield _after_unread_replies(state, detail)
-        else:
-            sentence, words, options = _AFTER.get(kind, _AN_ERROR)
-            why = detail or ("a stop was asked for" if kind == "Stopped" else state.ended)
-            yield Need(what=sentence.format(told=why), command=state.command(words, options))
-
-
-def _describe_interruption(state: RunState) -> str:
-    if state.elsewhere is not None:
-        return (
+        what, words = "its process does not answer: kill it, then resume the run", "stop"
+        more = "--now"
+    elif state.ended is not None:
+        what, words, more = _after_end(*state.ended.partition(": ")[::2])
+    elif state.elsewhere is not None:
+        what = (
             f"it was begun on {state.elsewhere}, which cannot be seen from here: if no process "
             "works on it there, resume it"
         )
-    paused = ", which was paused," if state.work.endswith("paused") else ""
-    return f"its process{paused} is gone and left no reason: what it made is kept; resume it"
-
-
-def _cut(detail: str) -> str:
-    """Return why a run ended, shortened, and without the advice that the command repeats."""
-    why = _COMMAND.split(detail, maxsplit=1)[0].strip().rstrip(".")
-    return why if len(why) <= LONGEST else f"{why[:LONGEST]} …"
-
-
-def _after_the_budget(state: RunState, detail: str) -> Need:
-    limit = _LIMIT.search(detail)
-    option = f"--max-{limit[1].replace('_', '-')} N" if limit else ""
-    higher = f"; give it N above {limit[2]}" if limit else ""
-    return Need(
-        what=f"its budget is used up: {detail}{higher}", command=state.command("resume", option)
-    )
-
-
-def _after_unread_replies(state: RunState, detail: str) -> Need:
-    listed = _LISTS.get(detail.partition(":")[0])
-    return Need(
-        what=f"replies could not be read: {detail}. Fix the cause, then resume the run",
-        command=state.command("resume") if listed is None else state.command(listed, "--unscored"),
-    )
+    else:
+        paused = ", which was paused," if state.work.endswith("paused") else ""
+        what = f"its process{paused} is gone and left no reason: what it made is kept; resume it"
+    return Need(what=what, command=state.command(words, more))
 
 
 _AFTER: Mapping[str, tuple[str, str, str]] = {
-    "Stopped": ("it was stopped ({told}): resume it", "resume", ""),
+    "BudgetReachedError": ("its budget is used up: {why}", "resume", ""),
+    "UnreadRepliesError": (
+        "replies could not be read: {why}. Fix the cause, then resume the run",
+        "resume",
+        "",
+    ),
+    "Stopped": ("it was stopped ({why}): resume it", "resume", ""),
     "NothingToTrainOn": (
-        "there was nothing to train on: {told}. A new run with the same options reuses the rows",
+        "there was nothing to train on: {why}. A new run with the same options reuses the rows",
         "run --run NEW --reuse-from",
         "--set training.min_pairs=N",
     ),
-    "Regressed": ("it stopped as it got worse: {told}", "verdict", ""),
+    "Regressed": ("it stopped as it got worse: {why}", "verdict", ""),
     "AlarmStopError": (
-        "an alarm stopped it: {told}. Look at the alarms; then decide whether it shall continue",
+        "an alarm stopped it: {why}. Look at the alarms; then decide whether it shall continue",
         "resume",
         "--on-alarm continue",
     ),
 }
 """The next step after each kind of end: a sentence, a command, and its options."""
-_AN_ERROR = ("it ended with an error: {told}. Fix the cause, then resume it", "resume", "")
+_AN_ERROR = ("it ended with an error: {why}. Fix the cause, then resume it", "resume", "")
 
 
-def _room(state: RunState) -> Iterator[Need]:
-    """Give that the disk is nearly full while there is work to be done."""
-    if not state.whole and state.free_bytes < LOW_BYTES:
-        free = f"{state.free_bytes / (1 << 30):.1f} GiB"
-        yield Need(
-            what=f"the disk has {free} left: a run waits when it is full; make room",
-            command=state.command("lake gc"),
-        )
+def _after_end(kind: str, detail: str) -> tuple[str, str, str]:
+    """Return the next step after an end of this kind: a sentence, a command, and its options."""
+    # The command repeats the advice in the reason.
+    why = _COMMAND.split(detail, maxsplit=1)[0].strip().rstrip(".")
+    why = why if len(why) <= LONGEST else f"{why[:LONGEST]} …"
+    sentence, words, more = _AFTER.get(kind, _AN_ERROR)
+    what = sentence.format(why=why or ("a stop was asked for" if kind == "Stopped" else kind))
+    limit = _LIMIT.search(why) if kind == "BudgetReachedError" else None
+    if limit is not None:
+        return f"{what}; give it N above {limit[2]}", words, f"--max-{limit[1]} N".replace("_", "-")
+    if kind == "UnreadRepliesError" and detail.startswith("critique:"):
+        return what, "critiques", "--unscored"
+    return what, words, more
 
 
-def _alarm_needs(state: RunState) -> Iterator[Need]:
-    """Give the alarms about the last policy that has any."""
-    if not state.alarms:
-        return
-    number, iteration = len(state.alarms), state.alarms[0].iteration
-    raised = "an alarm was raised" if number == 1 else f"{number} alarms were raised"
-    yield Need(what=f"{raised} about M_{iteration}: look at them", command=state.command("alarms"))
-
-
-def _more_prompts(state: RunState) -> Iterator[Need]:
-    """Give how many held-out prompts would decide whether the run made its policy better."""
-    row = state.undecided
-    if row is None:
-        return
-    what = f"{row.n:,} held-out prompts do not decide whether M_{row.iteration} is better than M_0"
-    enough = (
-        f"about {row.needed:,} would"
-        if row.needed is not None
-        else "they show no difference that more of them would settle"
-        if row.low is not None
-        else "they are too few to bound anything"
+def _why_undecided(row: PolicyVerdict) -> str:
+    """Return how many held-out prompts would decide whether the run made its policy better."""
+    enough = "they are too few to bound anything"
+    if row.needed is not None:
+        enough = f"about {row.needed:,} would"
+    elif row.low is not None:
+        enough = "they show no difference that more of them would settle"
+    return (
+        f"{row.n:,} held-out prompts do not decide whether M_{row.iteration} is better than M_0: "
+        f"{enough}"
     )
-    yield Need(what=f"{what}: {enough}", command=state.command("eval run", "--prompts MORE.jsonl"))

@@ -32,7 +32,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ..lake.statistics.clustered_estimates import Indices, Numbers, cluster_sums, number_clusters
+from ..lake.statistics.clustered_estimates import Indices, Numbers, number_clusters, sum_by_cluster
 
 LINE = (1.19, -0.20)
 """phi for a win-rate of a half, and by how much it grows with its logit."""
@@ -130,7 +130,7 @@ def _standard_error(
     inverse = np.linalg.inv(_curvature(features, found, np.ones(len(won))) + held)
     rate = float(sigmoid(found[:1])[0])
     gradient = rate * (1 - rate) * inverse[0]
-    missed = cluster_sums(features * (won - sigmoid(features @ found))[:, None], about)
+    missed = sum_by_cluster(features * (won - sigmoid(features @ found))[:, None], about)
     apart = (missed - missed.mean(axis=0)) @ gradient
     drawn = float(gradient[1]) * precision * SPREAD
     return float(np.sqrt((apart**2).sum() * len(missed) / (len(missed) - 1) + drawn**2))

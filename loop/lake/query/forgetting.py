@@ -5,11 +5,12 @@ answer the same prompts, so its standard error is the error of the paired differ
 """
 
 from collections.abc import Iterable, Mapping, Sequence
+from statistics import fmean
 from typing import Final
 
 from ....stores.records import Evaluation, Score
 from ...data.step_names import step_of
-from ..statistics.clustered_error import difference
+from ..statistics.clustered_error import mean_error
 
 PREFIX: Final = "probe:"
 """The prefix of probes' benchmarks."""
@@ -40,18 +41,23 @@ def falls(
     held, now = _passed_shares(before), _passed_shares(after)
     numbers = list[Evaluation]()
     for benchmark, values in sorted(now.items()):
-        lost = difference(values, held.get(benchmark, {}), clusters)
-        if lost is not None:
-            number = Evaluation(
+        first = held.get(benchmark, {})
+        common = sorted(first.keys() & values.keys())
+        if not common:
+            continue
+        lost = [first[prompt] - values[prompt] for prompt in common]
+        about = [(clusters or {}).get(prompt, prompt) for prompt in common]
+        numbers.append(
+            Evaluation(
                 iteration=after[0].iteration,
                 checkpoint_id=after[0].checkpoint_id,
                 benchmark=benchmark,
                 metric=metric,
-                value=lost.value,
-                stderr=lost.standard_error,
-                n=lost.n,
+                value=fmean(lost),
+                stderr=mean_error(lost, about),
+                n=len(common),
             )
-            numbers.append(number)
+        )
     return numbers
 
 

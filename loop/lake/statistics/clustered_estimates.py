@@ -87,7 +87,7 @@ def number_clusters(names: Sequence[str]) -> Indices:
 
 def estimate(measure: OfSums, clusters: Indices) -> Estimate | None:
     """Return a measure with its interval; None for a measure without data."""
-    sums = cluster_sums(np.column_stack([measure.columns, measure.counted]), clusters)
+    sums = sum_by_cluster(np.column_stack([measure.columns, measure.counted]), clusters)
     sums = sums[sums[:, -1] > 0]
     total = sums.sum(axis=0)
     value = float(measure.value(total[:-1]))
@@ -117,7 +117,7 @@ def add_bounds(
     return Estimate(value=value, low=low, high=high, n=n, instructions=clusters)
 
 
-def cluster_sums(columns: Numbers, clusters: Indices) -> Numbers:
+def sum_by_cluster(columns: Numbers, clusters: Indices) -> Numbers:
     """Sum each column up by cluster; shape (clusters, columns)."""
     sums = np.zeros((int(clusters.max()) + 1, columns.shape[1]))
     np.add.at(sums, clusters, columns)

@@ -10,7 +10,7 @@ from math import sqrt
 import numpy as np
 from numpy.typing import NDArray
 
-from .clustered_estimates import Estimate, Indices, Numbers, add_bounds, cluster_sums
+from .clustered_estimates import Estimate, Indices, Numbers, add_bounds, sum_by_cluster
 
 Truths = NDArray[np.bool_]
 
@@ -29,7 +29,7 @@ def area_estimate(scores: Numbers, right: Truths, clusters: Indices) -> Estimate
         return None
     shares = np.where(right, 1 / right.sum(), 1 / (~right).sum())
     apart = (_placements(scores, right) - value) * shares
-    sums = cluster_sums(apart[:, None], clusters)
+    sums = sum_by_cluster(apart[:, None], clusters)
     there = len(np.unique(clusters))
     error = sqrt(float((sums**2).sum()) * there / (there - 1)) if there > 1 else None
     return add_bounds(value, error, len(scores), there, is_share=True)

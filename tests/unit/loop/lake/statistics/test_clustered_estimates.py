@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from lpfloop.loop.evaluation.kappas import cohen
-from lpfloop.loop.lake.statistics.clustered_error import difference, mean_error
+from lpfloop.loop.lake.statistics.clustered_error import mean_error
 from lpfloop.loop.lake.statistics.clustered_estimates import OfSums, estimate, ratio
 from lpfloop.loop.lake.statistics.roc_area import area_estimate
 from lpfloop.loop.lake.statistics.share_interval import wilson
@@ -66,9 +66,3 @@ def test_measures_without_a_spread():
     one = estimate(ratio(ONES, ONES), np.zeros(4, dtype=np.int64))
     assert (one.value, one.low, one.high) == (1.0, None, None)
     assert estimate(ratio(0 * ONES, 0 * ONES), np.arange(4)) is None
-
-
-def test_difference_of_common_prompts():
-    found = difference({"a": 0.0, "b": 1.0, "c": 1.0}, {"b": 1.0, "c": 0.0, "d": 1.0})
-    assert (found.value, found.standard_error, found.n) == (-0.5, pytest.approx(0.5), 2)
-    assert difference({"a": 1.0}, {"b": 1.0}) is None

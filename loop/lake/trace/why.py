@@ -7,7 +7,6 @@ from ....critics.grading.graded_aspects import BY_NAME, FINE_GRAINED
 from ....critics.status import Status
 from ....stores.records import (
     SCORED,
-    Candidate,
     Critique,
     Demonstration,
     Grade,
@@ -17,7 +16,7 @@ from ....stores.records import (
     Preference,
     UnpairedAnswer,
 )
-from ...data.binarize import ALL_PAIRS, BINARISATIONS, OVERALL
+from ...data.binarize import BINARISATIONS, OVERALL
 from ...data.pairs import BY_REWARD, EXTREMES, RATED_EXTREMES
 from ...data.row_fields import TRUSTED
 from ...data.training_rows import PREFERRED, made_by
@@ -33,35 +32,34 @@ LACKING: Mapping[str, str] = {
     "none_usable": "every candidate is truncated or empty",
     "all_identical": "all candidates that could be chosen have the same text as those that could "
     "be rejected",
-    "none_rated": "no usable candidate has ratings",
+    "none_rated": "no usable candidate has {judged}",
     "no_positive": "no candidate has 1 on all rated aspects",
-    "no_negative": "no usable candidate has a rating of 0 or -1",
+    "no_negative": "{none_worse}",
     "no_demonstration": "no person has written an answer",
     "not_compared": "it has no two whole answers to compare",
     "unread": "no annotator's verdict could be read",
-    "tied": "its answers are alike, or no annotator preferred either",
+    "tied": "its answers are alike, have the same score, or no annotator preferred either",
 }
 """Why a prompt gave no row to train on, by outcome."""
-UNREWARDED: Mapping[str, str] = {
-    "none_rated": "no usable candidate has a reward",
-    "no_negative": "every candidate with a reward is among the best, so there is nothing to reject",
+JUDGED: Mapping[str, tuple[str, str]] = {
+    **dict.fromkeys(
+        BY_REWARD,
+        ("a reward", "every candidate with a reward is among the best: there is none to reject"),
+    ),
+    **dict.fromkeys(
+        BINARISATIONS,
+        (
+            "a score: some of its grades could not be read",
+            "only one candidate has a score, so there is nothing to compare it with",
+        ),
+    ),
+    RATED_EXTREMES: (
+        "ratings",
+        "all usable candidates that are rated have the same mean rating",
+    ),
 }
-"""Of rules that read rewards alone."""
-UNGRADED: Mapping[str, str] = {
-    "none_rated": "no usable candidate has a score: some of its grades could not be read",
-    "no_negative": "only one candidate has a score, so there is nothing to compare it with",
-    "tied": "all candidates with a score have the same score",
-}
-"""Of rules that read grades."""
-EQUALLY_RATED: Mapping[str, str] = {
-    "no_negative": "all usable candidates that are rated have the same mean rating",
-}
-"""Of the rule that reads mean ratings."""
-_SIDES: Mapping[str, tuple[str, str]] = {
-    "best-vs-worst": ("the best", "as the worst"),
-    ALL_PAIRS: ("the higher", "for the lower one"),
-}
-"""Why a rule on grades chose one completion and rejected another."""
+"""What a rule reads of a candidate, and why it finds none to reject."""
+_RATED = ("ratings", "no usable candidate has a rating of 0 or -1")
 LOWEST: Mapping[str, str] = {
     EXTREMES: "the lowest rewards first",
     RATED_EXTREMES: "the lowest mean ratings first",
@@ -73,7 +71,10 @@ def why_pair(story: Story, pair: Pair) -> str:
     """Return the rule, the rank and the margin of a pair, and the reason for each side."""
     rule = made_by(pair.rule)
     if rule == PREFERRED:
-        return f"rule {pair.rule}; {_deciding_annotator(story, pair)}"
+        both = {pair.chosen_id, pair.rejected_id}
+        votes = [row for row in story.preferences if {row.first_id, row.second_id} == both]
+        who = _chosen_by(votes[-1]) if votes else "who preferred it is not in this run"
+        return f"rule {pair.rule}; {who}"
     if rule in BINARISATIONS:
         return _binarised_reason(story, pair, rule)
     worth = pair.chosen_reward, pair.rejected_reward
@@ -101,10 +102,9 @@ def _binarised_reason(story: Story, pair: Pair, rule: str) -> str:
         ratings = ", ".join(map(rated_as, mine)) or "its grades are not in this run"
         return f"{ratings}, " + ("no score" if score is None else f"score {score:.3f}")
 
-    better, lesser = _SIDES.get(rule, ("the best", "at random from those with a lower one"))
     return (
-        f"rule {pair.rule}; chosen for {better} score, {side(pair.chosen_id, pair.chosen_reward)}; "
-        f"rejected {lesser}, {side(pair.rejected_id, pair.rejected_reward)}"
+        f"rule {pair.rule}; chosen with {side(pair.chosen_id, pair.chosen_reward)}; "
+        f"rejected with {side(pair.rejected_id, pair.rejected_reward)}"
     )
 
 
@@ -117,13 +117,6 @@ def rated_as(grade: Grade) -> str:
     scale = BY_NAME.get(grade.aspect)
     of = "" if scale is None else f" of {scale.best}"
     return f"{grade.aspect} {grade.rating:g}{of}"
-
-
-def _deciding_annotator(story: Story, pair: Pair) -> str:
-    """Return which annotator preferred one side of a pair to the other."""
-    both = {pair.chosen_id, pair.rejected_id}
-    found = [row for row in story.preferences if {row.first_id, row.second_id} == both]
-    return _chosen_by(found[-1]) if found else "who preferred it is not in this run"
 
 
 def _chosen_by(row: Preference) -> str:
@@ -153,25 +146,14 @@ def why_outcome(row: PairingOutcome) -> str:
     line = f"iteration {row.iteration}, rule {row.rule}: {row.outcome}, {row.made} made"
     if row.made:
         return line
-    rule = made_by(row.rule)
-    own: Mapping[str, str] = {}
-    if rule in BINARISATIONS:
-        own = UNGRADED
-    elif rule in BY_REWARD:
-        own = UNREWARDED
-    elif rule == RATED_EXTREMES:
-        own = EQUALLY_RATED
-    return f"{line}: {own.get(row.outcome) or LACKING.get(row.outcome, 'nothing was made of it')}"
+    judged, none_worse = JUDGED.get(made_by(row.rule), _RATED)
+    lacking = LACKING.get(row.outcome, "nothing was made of it")
+    return f"{line}: {lacking.format(judged=judged, none_worse=none_worse)}"
 
 
 def critiques_of(story: Story, candidate_id: str) -> list[Critique]:
     """Return the critiques of a candidate."""
     return [c for c in story.critiques if c.candidate_id == candidate_id]
-
-
-def _judged_in(story: Story, iteration: int) -> list[Candidate]:
-    """Return the candidates that could be paired in an iteration."""
-    return [c for c in story.candidates if c.iteration == iteration and c.kind != "greedy"]
 
 
 def _rank(story: Story, row: Pair | Demonstration) -> str:
@@ -181,7 +163,8 @@ def _rank(story: Story, row: Pair | Demonstration) -> str:
     elif made_by(row.rule) == RATED_EXTREMES:
         of = "highest mean ratings first"
     else:
-        usable = {c.candidate_id for c in _judged_in(story, row.iteration) if c.usable}
+        own = (c for c in story.candidates if c.iteration == row.iteration and c.kind != "greedy")
+        usable = {c.candidate_id for c in own if c.usable}
         order = "highest rewards first" if story.rewards else "in random order, without rewards"
         of = f"{len(usable & {*story.successes})} positive, {order}"
     return f"rank {row.rank} ({of})"
@@ -218,7 +201,6 @@ def _decisive(story: Story, candidate_id: str) -> list[Critique]:
 
 
 def _mean_of(critique: Critique) -> float:
-    """Return the mean of the ratings of a critique that was read."""
     return fmean(a.rating for a in critique.aspects if a.rating is not None)
 
 

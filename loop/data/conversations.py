@@ -27,8 +27,6 @@ SHAREGPT = {
 CALLS = ("tool_calls", "function_call")
 """Fields of a turn, in addition to its text, that a policy here cannot generate."""
 Turns = Literal["all", "first", "last"]
-TURNS = "turns"
-"""The field of MT-bench's questions, whose turns are the user's alone."""
 
 
 class NoUserTurnError(RowError):
@@ -46,8 +44,6 @@ def prompt_turns(turns: list[object], name: str, which: Turns) -> tuple[Message,
     Raises:
         RowError: if they cannot be read, or do not wait for an answer.
     """
-    if name == TURNS:
-        turns = _of_user(turns[:1] if which == "first" else turns)
     match which:
         case "first":
             return _first_turn(turns, name)
@@ -98,16 +94,6 @@ def _last_turn(turns: list[object], name: str) -> tuple[Message, ...]:
     if "user" not in spoken:
         raise NoUserTurnError(f"{name!r} holds no turn of the user")
     return conversation(turns[: len(spoken) - spoken[::-1].index("user")], name)
-
-
-def _of_user(turns: list[object]) -> list[object]:
-    """Return turns that are all the user's, as MT-bench's: one, as nothing answers it."""
-    if len(turns) > 1:
-        raise RowError(
-            f"'turns' holds {len(turns)} turns of the user and no answers between them; "
-            "prompts.turns=first takes the first alone"
-        )
-    return [{"role": "user", "content": turn} for turn in turns]
 
 
 def conversation(turns: list[object], field: str) -> tuple[Message, ...]:

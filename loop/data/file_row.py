@@ -81,10 +81,6 @@ class Row(dict[str, object]):
         """Return a row with some fields replaced; other fields taken from it count for this one."""
         return self._noting(Row({**self, **fields}), dict.fromkeys(fields))
 
-    def rename(self, own: Mapping[str, str]) -> "Row":
-        """Return a row with fields of this one alone, whose names `own` gives by their new ones."""
-        return self._noting(Row((new, self.glance(name)) for new, name in own.items()), own)
-
     def without_nulls(self) -> "Row":
         """Return the row without the fields that are null."""
         return self.without(k for k, v in _items(self) if v is None)

@@ -19,7 +19,7 @@ from .text_lines import BadRow, InputError, Placed, RowError, decode_line, utf8_
 LARGEST_LIST = 2**30
 LISTED = frozenset(
     {
-        *("messages", "conversations", "turns", "history", "checks", *OTHER_MEDIA),
+        *("messages", "conversations", "history", "checks", *OTHER_MEDIA),
         *("candidates", "completions", "responses", "models", "labels", "scores", "rewards"),
         *("ratings", "comments", "annotations", "metadata", "instruction_id_list", "kwargs"),
         *("correct_answers", "incorrect_answers", "individual_preference"),

@@ -2,8 +2,7 @@
 
 `system` is the system's turn, as in Intel's Orca pairs and ShareGPT's rows; `history` has the turns
 before, as in LLaMA-Factory's rows; the text of `input` (Alpaca) or `context` (Dolly) follows the
-prompt's. Turns that are written in one text, as in HelpSteer2 (`<extra_id_1>`) and HH-RLHF
-(`Human:`), are split.
+prompt's. Turns that are written in one text, as in HH-RLHF (`Human:`), are split.
 """
 
 import re
@@ -20,11 +19,9 @@ SYSTEM = ("system", "system_prompt", "system_message")
 HISTORY, INPUT, CONTEXT = "history", "input", "context"
 CONTEXT_FIELDS = (*SYSTEM, HISTORY, INPUT, CONTEXT)
 OTHER_MEDIA = ("tools", "functions", "image", "images", "audio", "audios", "video", "videos")
-MARK = re.compile(r"<extra_id_\d+>")
-MARKED_TURN = re.compile(r"<extra_id_\d+>(System|User|Assistant)\n")
 TRANSCRIPT = re.compile(r"\s*Human:.*\n\nAssistant:\s*", re.DOTALL)
 SPEAKER = re.compile(r"(?:^\s*|\n\n)(Human|Assistant):")
-SPEAKERS = {"System": "system", "User": "user", "Human": "user", "Assistant": "assistant"}
+SPEAKERS = {"Human": "user", "Assistant": "assistant"}
 BOTH = ("user", "assistant")
 
 
@@ -67,25 +64,11 @@ def with_text_below(row: Row, name: str, text: str, between: str) -> str:
     return text
 
 
-def split_turns(text: str, name: str) -> list[object] | None:
-    """Return the turns that are written in one text, up to the user's last; None for one turn.
-
-    Raises:
-        RowError: if the marks between turns do not name the speaker.
-    """
-    if MARK.search(text):
-        parts = MARKED_TURN.split(f"<extra_id_1>User\n{text}")[1:]
-        if not parts[1].strip():
-            parts = parts[2:]
-        if not parts or any(map(MARK.search, parts[1::2])):
-            raise RowError(
-                f"{name!r} separates turns by <extra_id_1>, without the speakers: write the turns "
-                "under 'messages'"
-            )
-    elif TRANSCRIPT.fullmatch(text):
-        parts = SPEAKER.split(text)[1:]
-    else:
+def split_turns(text: str) -> list[object] | None:
+    """Return the turns that are written in one text, up to the user's last; None for one turn."""
+    if not TRANSCRIPT.fullmatch(text):
         return None
+    parts = SPEAKER.split(text)[1:]
     turns: list[object] = [
         Row({"role": SPEAKERS[who], "content": turn.strip()})
         for who, turn in zip(parts[::2], parts[1::2], strict=True)

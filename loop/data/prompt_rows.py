@@ -3,12 +3,14 @@
 The text is under `prompt`, `question`, `problem` or `instruction`, a conversation under `messages`,
 `prompt` or ShareGPT's `conversations`, and other fields may add turns (`prompt_context`). Rows of
 GSM8K and MATH (`question` and `answer`, `problem` and `solution`) are read as math with a
-reference, SVAMP's and MAWPS's with their story (`published_fields`), IFEval's with checks. Unused
-fields are counted. `RowShape` is the user's description of other forms.
+reference. IFEval's `instruction_id_list`, with the parameters of each in `kwargs`, become checks.
+verl's `reward_model` holds the reference, `ability` the task. Unused fields are counted.
+`RowShape` is the user's description of other forms.
 """
 
 import json
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from decimal import Decimal
 from numbers import Real
@@ -19,8 +21,7 @@ from ...critics.checks import valid_check
 from ...critics.math_answers import is_mathematical
 from ...stores.keys import row_id
 from ...stores.records import Check, Message, Prompt, PromptPart, Split
-from .conversations import TURNS, Turns, as_json, prompt_turns
-from .field_names import in_known_case
+from .conversations import Turns, as_json, prompt_turns
 from .file_row import Row
 from .prompt_context import (
     CONTEXT,
@@ -30,7 +31,6 @@ from .prompt_context import (
     with_context,
     with_text_below,
 )
-from .published_fields import listed_checks, number_text, whole_problem, with_reference
 from .rating_scale import plain_number
 from .row_texts import identity_field, kind_of, optional_text, show_value, text_of
 from .text_lines import RowError
@@ -42,18 +42,11 @@ NO_ANSWER = "None"
 OUTSIDE: Mapping[str, Split] = {"val": "dev", "eval": "held-out"}
 """The parts of published data that are not trained on, and the splits that they are here."""
 SPLITS: tuple[Split, ...] = ("train", "dev", "held-out")
-TEXT_FIELDS = (
-    "messages",
-    "conversations",
-    "turns",
-    "prompt",
-    "question",
-    "problem",
-    "instruction",
-)
+TEXT_FIELDS = ("messages", "conversations", "prompt", "question", "problem", "instruction")
 REFERENCE_FIELDS = {"question": "answer", "problem": "solution"}
 """The field with the worked solution, by the field with the problem, in data sets of math."""
 GENERAL, MATH = "general", "math"
+INSTRUCTIONS, PARAMETERS = "instruction_id_list", "kwargs"
 Inputs = Literal["joined", "headed"]
 HEADED: Mapping[Inputs, str] = {"joined": "\n\n", "headed": "\n\n### Input:\n"}
 """The text between an Alpaca row's instruction and its input."""
@@ -89,15 +82,15 @@ class RowShape:
             RowError: if it lacks such a field.
         """
         if not self.fields:
-            return in_known_case(row)
+            return row
         for name, own in self.fields.items():
             if own not in row:
                 has = ", ".join(map(repr, row))[:200]
                 raise RowError(f"no field {own!r} for prompts.fields.{name} (the row has {has})")
         others = TEXT_FIELDS if "prompt" in self.fields else ()
-        taken = {*self.fields.values(), *(name for name in row if name.lower() in others)}
+        taken = {*self.fields.values(), *others}
         mapped = {name: row[own] for name, own in self.fields.items()}
-        return in_known_case(row.without(taken).having(mapped))
+        return row.without(taken).having(mapped)
 
 
 AS_IT_IS = RowShape()
@@ -112,13 +105,13 @@ def to_prompt(
         RowError: if the row cannot be read.
     """
     right, wrong = (listed_answers(row, name) for name in LISTED)
-    row = with_reference(whole_problem(in_known_case(row)))
+    row = _with_reference(row)
     name_of_text = prompt_field(row)
     messages = _messages(row, name_of_text, shape)
     own = REFERENCE_FIELDS.get(name_of_text)
     worked = _worked_answer(row, own) if own else None
-    reference = _reference(row, name_of_text) or worked
-    checks = (*_checks(row.get("checks")), *map(_check, listed_checks(row)))
+    reference = _worked_answer(row, "reference") or worked
+    checks = (*_checks(row.get("checks")), *map(_check, _listed_checks(row)))
     name = optional_text(row, "task") or task or _guessed_task(worked)
     return Prompt(
         prompt_id=identity_field(row, "prompt_id") or content_id(messages, reference, checks, name),
@@ -137,11 +130,8 @@ def to_prompt(
 
 
 def listed_answers(row: Row, name: str) -> tuple[str, ...] | None:
-    """Return the answers in a field that lists them, or has them with semicolons between them.
-
-    TruthfulQA's CSV names it in title case.
-    """
-    value = row.get(name, row.get(name.replace("_", " ").title()))
+    """Return the answers in a field that lists them, or has them with semicolons between them."""
+    value = row.get(name)
     if isinstance(value, str):
         texts = [part.strip() for part in value.split(";")]
     elif value is None or isinstance(value, list):
@@ -161,16 +151,48 @@ def _worked_answer(row: Row, name: str) -> str | None:
     value = row.get(name)
     if isinstance(value, bool) or not isinstance(value, Real | Decimal):
         return optional_text(row, name)
-    return number_text(value if isinstance(value, int | float | Decimal) else float(value))
+    return _number_text(value if isinstance(value, int | float | Decimal) else float(value))
 
 
-def _reference(row: Row, name_of_text: str) -> str | None:
-    """Return the reference; MT-bench has a list of them, one a turn."""
-    value = row.get("reference")
-    if name_of_text == TURNS and isinstance(value, list):
-        first = cast("list[object]", value)[:1]
-        return None if first in ([], [""]) else text_of(first[0], "reference[1]")
-    return _worked_answer(row, "reference")
+def _listed_checks(row: Row) -> Iterator[Row]:
+    """Yield the row's instructions as checks with a kind and an argument.
+
+    Raises:
+        RowError: if the two lists do not belong together.
+    """
+    kinds, parameters = _optional_list(row, INSTRUCTIONS), _optional_list(row, PARAMETERS)
+    if len(kinds) != len(parameters):
+        raise RowError(
+            f"{INSTRUCTIONS!r} names {len(kinds)} instructions, and {PARAMETERS!r} has parameters "
+            f"for {len(parameters)}; give each instruction its own, {{}} for none"
+        )
+    for kind, given in zip(kinds, parameters, strict=True):
+        yield Row({"kind": kind, "argument": {} if given is None else given})
+
+
+def _optional_list(row: Row, name: str) -> list[object]:
+    value = row.get(name)
+    if value is not None and not isinstance(value, list):
+        raise RowError(f"{name!r} must be a list")
+    return cast("list[object]", value or [])
+
+
+def _with_reference(row: Row) -> Row:
+    """Return a row of verl with its reference, task and source under their names here."""
+    scored = row.glance("reward_model")
+    if not isinstance(scored, Row) or "ground_truth" not in scored or "reference" in row:
+        return row
+    row.get("reward_model")
+    given = scored["ground_truth"]
+    named = {"task": "ability", "source": "data_source"}
+    mapped = {name: row[own] for name, own in named.items() if name not in row and own in row}
+    return row.having({"reference": None if given == "" else given, **mapped})
+
+
+def _number_text(value: float | Decimal) -> str:
+    """Return a number as people write it: `2` for 2.0."""
+    whole = isinstance(value, int) or (math.isfinite(value) and value == int(value))
+    return str(int(value)) if whole else str(value)
 
 
 def content_id(
@@ -263,11 +285,11 @@ def _asks(value: object) -> bool:
 def _messages(row: Row, name: str, shape: RowShape) -> tuple[Message, ...]:
     value = row[name]
     text = value if isinstance(value, str) else None
-    if text is not None and name in ("messages", "conversations", TURNS):
+    if text is not None and name in ("messages", "conversations"):
         raise RowError(f"{name!r} must be a list of messages, but is {kind_of(value)}")
     turns = [cast("object", value)] if isinstance(value, Row) else value
     if text is not None:
-        turns = split_turns(text, name)
+        turns = split_turns(text)
     if not isinstance(turns, list):
         below = with_text_below(row, name, text_of(value, name), HEADED[shape.input])
         return with_context(row, (Message(role="user", content=below),))

@@ -19,7 +19,6 @@ from ...stores.keys import Json, digest
 from ...stores.records import Candidate, FilterCount, Message, Pair, Preference, Prompt
 from ...stores.schemas import Row as StoredRow
 from ..data.conversations import as_json
-from ..data.field_names import in_known_case
 from ..data.file_row import UnusedFields
 from ..data.files import InputError, RowError, file_digest, placed_rows
 from ..data.filter_counts import KEPT, filter_counts
@@ -225,7 +224,7 @@ def comparisons(
     )
     for place, row in placed_rows(path):
         try:
-            made = list(FORMATS[form].read(in_known_case(row), make))
+            made = list(FORMATS[form].read(row, make))
             if ids is not None:
                 ids.is_new(row, prompt_of(made), path, place)
         except RowError as error:

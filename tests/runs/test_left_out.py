@@ -204,17 +204,6 @@ def test_contradictions_refused(row, field, file, tmp_path):
     assert f"line 1: {field}" in told.stderr
 
 
-def test_names_in_any_case(tmp_path, load):
-    path = tmp_path / "rows.csv"
-    path.write_text("Prompt,RESPONSE,Score,Note\na,x,1,n\n")
-    done, rows = load(path)
-    assert (done.form, rows("candidates")[0]["text"], rows("rewards")[0]["score"]) == (
-        *("candidates", "x"),
-        1,
-    )
-    assert done.notes.unused.counts == {"Note": 1}
-
-
 def test_empty_answer_is_an_answer(tmp_path, load):
     """An empty cell of CSV means the same as an empty text in JSON."""
     path = tmp_path / "rows.csv"

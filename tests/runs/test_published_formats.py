@@ -60,40 +60,6 @@ def labels(tables):
     ]
 
 
-# word problems
-
-
-STORY = {"ID": "1", "Body": "Dan had $ 4.", "Question": "How much is half?", "Answer": 2.0}
-MAWPS = (
-    "Question,Numbers,Equation,Answer,Body,Ques_Statement\n"
-    "Ann has number0 eggs and eats number1 . How many remain ?,12.0 0.5,- number0 number1,11.5,"
-    "Ann has number0 eggs and eats number1 .,How many remain ?\n"
-)
-
-
-def test_story_is_part_of_the_prompt(file, load):
-    lower = {"body": "Dan had $ 4.", "question": "How much is half?", "answer": "2"}
-    for name, row in (("svamp", {**STORY, "Type": "Division"}), ("lower", lower)):
-        path = file(row, name=f"{name}.jsonl")
-        (prompt,) = read_prompts(path)
-        (imported,) = load(path, name=name)["prompts"]
-        assert prompt.messages[0].content == "Dan had $ 4. How much is half?"
-        assert (prompt.task, prompt.reference) == ("math", "2")
-        assert imported["prompt_id"] == prompt.prompt_id
-        assert imported["family"] == prompt.family == ("Division" if name == "svamp" else None)
-
-
-def test_numbers_are_put_into_places(tmp_path):
-    path = tmp_path / "mawps.csv"
-    path.write_text(MAWPS)
-    (prompt,) = read_prompts(path)
-    assert prompt.messages[0].content == "Ann has 12 eggs and eats 0.5 . How many remain ?"
-    assert (prompt.task, prompt.reference) == ("math", "11.5")
-    path.write_text(MAWPS.replace("12.0 0.5", "12.0"))
-    with pytest.raises(InputError, match="line 2: 'Numbers' does not hold a number for each place"):
-        read_prompts(path)
-
-
 # conversations
 
 
@@ -164,8 +130,6 @@ COUNTS = {
     "factscore_InstructGPT.jsonl": (60, 60, 0, 0, 0, 354, 1433),
     "ifeval_gpt4.jsonl": (60, 60),
     "math500.jsonl": (60,),
-    "mawps_fold0_train.csv": (60,),
-    "svamp.jsonl": (60,),
     "ultrafeedback_binarized_300.jsonl": (60, 120, 0, 120, 60, 0, 0, 60),
 }
 """Rows of the first 60 lines, counted by code independent of the import."""

@@ -17,7 +17,6 @@ from ....stores.journal_reader import Reader
 from ....stores.keys import Json, canonical_json
 from ....stores.records import Candidate, Prompt
 from ...data.external_candidate import external_candidate
-from ...data.field_names import in_known_case
 from ...data.file_row import UnusedFields
 from ...data.files import InputError, Row, RowError, file_digest, placed_rows
 from ...data.prompt_rows import content_id
@@ -117,7 +116,7 @@ def _answers(
     make = Maker(source=path.name, scale=SCALES[THREE_LEVEL], task=task)
     for place, row in placed_rows(path):
         try:
-            yield place, _answer(in_known_case(row), make, place)
+            yield place, _answer(row, make, place)
         except (RowError, ConfigError) as error:
             raise InputError(f"{path}, {place}: {error}") from error
         unused.add(row)

@@ -20,7 +20,6 @@ from ....stores.lake import RunWriter, run_folder
 from ....stores.records import Critique, FilterCount, Pair, Preference, Prompt
 from ....stores.schemas import TABLES
 from ....stores.schemas import Row as StoredRow
-from ...data.field_names import in_known_case
 from ...data.files import InputError, Row, RowError, file_digest, placed_rows
 from ...data.prompt_ids import PromptIds
 from ...data.rating_scale import SCALES, THREE_LEVEL, Scale
@@ -147,14 +146,9 @@ def detect_format(path: Path, bad: BadRow = refuse) -> str:
         InputError: if it matches none.
     """
     for place, row in placed_rows(path, bad):
-        try:
-            known = in_known_case(row)
-        except RowError as error:
-            bad(path, place, error)
-            continue
-        if is_annotation(known):
+        if is_annotation(row):
             return ANNOTATIONS
-        found = format_of(known)
+        found = format_of(row)
         if found is None:
             fields = ", ".join(repr(name) for name in row)[:200]
             raise InputError(

@@ -11,7 +11,6 @@ from ....configs.mistakes import alike, did_you_mean, list_names
 from ....configs.own_function import OwnFunction, names_function, own_function
 from ....configs.schema import ConfigError
 from ....stores.schemas import Row as StoredRow
-from ...data.field_names import in_known_case
 from ...data.file_row import as_row
 from ...data.files import InputError, Row, RowError
 from ...data.prompt_context import INPUT
@@ -110,7 +109,7 @@ def rows_in_format(row: Row, layout: str | OwnFunction) -> Iterator[tuple[Import
         RowError: if the row cannot be read.
     """
     if isinstance(layout, str):
-        yield FORMATS[layout], in_known_case(row)
+        yield FORMATS[layout], row
         return
     try:
         returned: object = layout(row)
@@ -121,7 +120,7 @@ def rows_in_format(row: Row, layout: str | OwnFunction) -> Iterator[tuple[Import
     for given in cast("list[object]", returned):
         if not isinstance(given, dict):
             raise RowError(f"{layout.place}: returned {given!r:.80} among its rows, no object")
-        known = in_known_case(as_row(cast("dict[str, object]", given)))
+        known = as_row(cast("dict[str, object]", given))
         name = format_of(known)
         if name is None:
             fields = ", ".join(map(repr, known))[:200]

@@ -19,14 +19,14 @@ FALSE = ("It grows inside you.", "You fall ill.")
 
 def prompt(**fields: object) -> Prompt:
     return to_prompt(
-        Row({"Question": "And if I eat a seed?", **fields}), task=None, split="train", source="s"
+        Row({"question": "And if I eat a seed?", **fields}), task=None, split="train", source="s"
     )
 
 
 def test_file_lists_answers():
     for right, wrong in [
         ({"correct_answers": list(TOLD)}, {"incorrect_answers": list(FALSE)}),
-        ({"Correct Answers": "; ".join(TOLD)}, {"Incorrect Answers": "; ".join(FALSE)}),
+        ({"correct_answers": "; ".join(TOLD)}, {"incorrect_answers": "; ".join(FALSE)}),
     ]:
         found = prompt(**right, **wrong)
         assert (found.correct_answers, found.incorrect_answers) == (TOLD, FALSE)

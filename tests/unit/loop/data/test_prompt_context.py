@@ -27,7 +27,6 @@ def read(tmp_path, row):
         ({"system_prompt": "s", "prompt": "q"}, [("system", "s"), ("user", "q")]),
         ({"system": "s", "input": "q"}, [("system", "s"), ("user", "q")]),
         ({"system": "s", "conversations": SHARED}, [("system", "s"), ("user", "q")]),
-        ({"System": "s", "PROMPT": "q"}, [("system", "s"), ("user", "q")]),
         ({"system": "", "history": [], "input": None, "prompt": "q"}, [("user", "q")]),
         (
             {"system": "s", "messages": [{"role": "system", "content": "s"}, *TURNS]},
@@ -43,14 +42,6 @@ def read(tmp_path, row):
         ),
         ({"instruction": "q", "context": "c"}, [("user", "q\n\nc")]),
         ({"prompt": "q: i", "input": "i"}, [("user", "q: i")]),
-        ({"prompt": "a<extra_id_1>Assistant\nb<extra_id_1>User\nq"}, WHOLE),
-        (
-            {
-                "prompt": "<extra_id_0>System\ns\n<extra_id_1>User\na\n<extra_id_1>Assistant\nb\n"
-                "<extra_id_1>User\nq\n<extra_id_1>Assistant\n"
-            },
-            [("system", "s"), *WHOLE],
-        ),
         ({"prompt": "\n\nHuman: a\n\nAssistant: b\n\nHuman: q\n\nAssistant: "}, WHOLE),
         ({"prompt": "Human: is this a word?"}, [("user", "Human: is this a word?")]),
     ],
@@ -71,9 +62,7 @@ def test_fields_become_turns(row, turns, tmp_path):
         ({"messages": TURNS, "input": "else"}, "'input' differs"),
         ({"prompt": "q", "tools": [{"name": "f"}]}, "'tools'"),
         ({"prompt": "q", "images": ["a.png"]}, "'images'"),
-        ({"prompt": "a<extra_id_1>\nb"}, "'prompt' separates turns"),
         ({"messages": [{**TURNS[0], "tool_calls": [{}]}, *TURNS[1:]]}, "'messages[1]' has"),
-        ({"prompt": "q", "Prompt": "r"}, "both 'prompt' and 'Prompt'"),
     ],
 )
 def test_others_refused(row, said, tmp_path):
@@ -87,8 +76,3 @@ def test_numbers_as_texts(tmp_path):
     for given, text in ((5, "5"), (5.0, "5"), (0.5, "0.5"), (10**400, str(10**400))):
         path.write_text(json.dumps({"prompt": "q", "reference": given}))
         assert read_prompts(path)[0].reference == text
-
-
-def test_number_refused_as_prompt(tmp_path):
-    """Nectar's `turns` counts the turns."""
-    assert read(tmp_path, {"prompt": "q", "turns": 1}) == [("user", "q")]

@@ -1,7 +1,7 @@
 """A row of a user's file that records which of its fields were taken, so that others are reported.
 
-Taking a field is `row[name]` or `row.get(name)`; testing its presence is not. Rows that are derived
-from a row (`without`, `having`) record for it. The objects in a row of JSON are rows, too.
+Taking a field is `row[name]` or `row.get(name)`; testing its presence is not, nor is `glance`. Rows
+made of a row (`without`, `having`) record for it. The objects in a row of JSON are rows, too.
 """
 
 from collections import Counter
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, cast
 from ...stores.keys import Json
 
 if TYPE_CHECKING:
-    from _collections_abc import dict_items, dict_values
+    from _collections_abc import dict_items
 
 # Looked up once: a field is taken a dozen times a row.
 _init, _item, _get = (
@@ -20,7 +20,7 @@ _init, _item, _get = (
     dict[str, object].__getitem__,
     dict[str, object].get,
 )
-_items, _values = dict[str, object].items, dict[str, object].values
+_items = dict[str, object].items
 NAMED = 12
 """How many fields a sentence names."""
 KEPT = 1000
@@ -30,14 +30,16 @@ KEPT = 1000
 class Row(dict[str, object]):
     """The fields of one row by name."""
 
-    __slots__ = ("_made", "_misread", "_taken")
+    __slots__ = ("_taken",)
 
-    def __init__(self, fields: Mapping[str, object] | Iterable[tuple[str, object]] = ()) -> None:
-        """Make a row of which nothing was taken."""
+    def __init__(
+        self,
+        fields: Mapping[str, object] | Iterable[tuple[str, object]] = (),
+        taken: set[str] | None = None,
+    ) -> None:
+        """Make a row; the names of fields that are taken from it are added to `taken`."""
         _init(self, fields)
-        self._taken: set[str] = set()
-        self._misread: dict[str, str] = {}
-        self._made: tuple[tuple[Row, Mapping[str, str | None]], ...] = ()
+        self._taken = set[str]() if taken is None else taken
 
     def __getitem__(self, name: str, /) -> object:
         """Take a field.
@@ -50,36 +52,29 @@ class Row(dict[str, object]):
 
     def get(self, name: str, default: object = None, /) -> object:
         """Take a field that may be absent."""
+        if name not in self:
+            return default
         self._taken.add(name)
-        return _get(self, name, default)
+        return _item(self, name)
 
     def glance(self, name: str) -> object:
         """Look at a field that may be absent, without taking it."""
         return _get(self, name)
-
-    def misread(self, name: str, why: str) -> None:
-        """Note that a field could not be used, and why."""
-        self._misread[name] = why
 
     def items(self) -> "dict_items[str, object]":
         """Take all fields."""
         self._taken.update(self)
         return _items(self)
 
-    def values(self) -> "dict_values[str, object]":
-        """Take all fields."""
-        self._taken.update(self)
-        return _values(self)
-
     def without(self, names: Iterable[str]) -> "Row":
         """Return a row without some fields; fields taken from it count as taken from this one."""
         left_out = frozenset(names)
-        fields = _items(self)
-        return self._noting(Row((k, v) for k, v in fields if k not in left_out), {})
+        return Row(((k, v) for k, v in _items(self) if k not in left_out), self._taken)
 
     def having(self, fields: Mapping[str, object]) -> "Row":
-        """Return a row with some fields replaced; other fields taken from it count for this one."""
-        return self._noting(Row({**self, **fields}), dict.fromkeys(fields))
+        """Return a row with some fields replaced, which count as taken."""
+        self._taken.update(fields)
+        return Row({**self, **fields}, self._taken)
 
     def without_nulls(self) -> "Row":
         """Return the row without the fields that are null."""
@@ -88,14 +83,10 @@ class Row(dict[str, object]):
     def unused_fields(self) -> Iterator[str]:
         """Yield the names of the non-empty fields that were not taken.
 
-        A field of an object has its name after a dot, the entries of a list are `NAME[]`. The
-        reason why a field could not be used follows its name in brackets.
+        A field of an object has its name after a dot, the entries of a list are `NAME[]`.
         """
-        taken, misread = self.taken_names(), self.misreadings()
         for name, value in _items(self):
-            if name in misread:
-                yield f"{name} [{misread[name]}]"
-            elif name not in taken:
+            if name not in self._taken:
                 if value is not None and value not in ("", [], {}):
                     yield name
             elif isinstance(value, Row):
@@ -103,25 +94,15 @@ class Row(dict[str, object]):
             elif isinstance(value, list):
                 yield from _unused_in(name, cast("list[object]", value))
 
-    def taken_names(self) -> set[str]:
-        """Return the names that were taken, here and in the rows derived from this one."""
-        if not self._made:
-            return self._taken
-        made = (own.get(name, name) for row, own in self._made for name in row.taken_names())
-        return self._taken.union(name for name in made if name is not None)
 
-    def misreadings(self) -> dict[str, str]:
-        """Return why fields could not be used, here and in the rows made of this one."""
-        found = dict(self._misread)
-        for row, own in self._made:
-            for name, why in row.misreadings().items():
-                if (value := own.get(name, name)) is not None:
-                    found[value] = why
-        return found
-
-    def _noting(self, row: "Row", own: Mapping[str, str | None]) -> "Row":
-        self._made = (*self._made, (row, own))
-        return row
+def _unused_in(name: str, entries: Iterable[object]) -> Iterator[str]:
+    for entry in entries:
+        if isinstance(entry, Row):
+            unused = set(entry.unused_fields())
+            if unused and unused == set(entry):
+                yield f"{name}[]"
+            else:
+                yield from (f"{name}[].{inner}" for inner in unused)
 
 
 def as_row(fields: Mapping[str, object]) -> Row:
@@ -163,12 +144,3 @@ def _note_value(value: object) -> object:
     if isinstance(value, list):
         return [_note_value(entry) for entry in cast("list[object]", value)]
     return value
-
-
-def _unused_in(name: str, entries: Iterable[object]) -> Iterator[str]:
-    for entry in entries:
-        if isinstance(entry, Row):
-            if entry and not entry.taken_names():
-                yield f"{name}[]"
-            else:
-                yield from (f"{name}[].{inner}" for inner in entry.unused_fields())

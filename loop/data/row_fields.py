@@ -27,8 +27,6 @@ TRUSTED = (HUMAN, LABEL)
 FIRST, BETWEEN, SECOND = 1, 1.5, 2
 TRUTHS = {"true": True, "false": False}
 LABEL_LEVELS = (1, 0, -1)
-NO_NUMBER = "not a number"
-"""Why a score is not used."""
 PLAIN_VOTES = (0, FIRST, BETWEEN, SECOND)
 
 
@@ -83,8 +81,6 @@ def score_of(row: Row, name: str) -> float | None:
     value = number(given)
     if value is not None or given in (None, ""):
         row.get(name)
-    else:
-        row.misread(name, NO_NUMBER)
     return value
 
 
@@ -98,8 +94,6 @@ def truth_of(row: Row, name: str) -> bool | None:
     elif number(given) in LABEL_LEVELS:
         right = number(given) == 1
     else:
-        if given not in (None, ""):
-            row.misread(name, "not true or false")
         return None
     row.get(name)
     return right

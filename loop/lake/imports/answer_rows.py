@@ -78,8 +78,6 @@ def _samples(prompt: Prompt, name: str, row: Row, make: Maker) -> Rows:
     for n, text in enumerate(texts, start=1):
         item = Row({**shared, **{one: given[n - 1] for one, given in beside.items()}})
         yield from _answer_rows(prompt, text_or_empty(text, f"{name}[{n}]"), item, make, sample=n)
-        for one, why in item.misreadings().items():
-            row.misread(BESIDE[one], why)
 
 
 def prompt_and_answer(row: Row, make: Maker) -> tuple[Prompt, str | None]:
@@ -137,6 +135,8 @@ def verdicts_of(row: Row) -> list[ImportedVerdict]:
     for name in ratings:
         score_of(ratings, name)
     return [
-        ImportedVerdict(name=name, given=given, comment=remark_of(comments, name) or "")
-        for name, given in ratings.items()
+        ImportedVerdict(
+            name=name, given=ratings.glance(name), comment=remark_of(comments, name) or ""
+        )
+        for name in ratings
     ]

@@ -47,7 +47,6 @@ def _ratings(row: Row, name: str) -> tuple[Rating, ...]:
     given = cast("list[object]", value) if isinstance(value, list) else [value]
     found: list[Rating] = [level for one in given for level in LEVELS if number(one) == level]
     if len(found) < len(given):
-        row.misread(name, "not ratings of -1, 0 or 1")
         return ()
     row.get(name)
     return tuple(found)

@@ -1,8 +1,7 @@
 """Folders of rows: saved by `datasets`, or shards as data sets are published.
 
 A folder means its data files, all of them or one split's, written as `FOLDER/train`. Only data
-files are read; a data set's loading script never is. A file that may contain data, but whose ending
-is unknown, refuses the folder.
+files are read, and the others are reported; a data set's loading script never runs.
 """
 
 import hashlib
@@ -13,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from errno import ENOENT
 from pathlib import Path
 
-from .packed_files import PACKED, bare_name
+from .packed_files import bare_name
 from .text_lines import InputError, digest_of_file, unreadable
 
 ENDINGS = (".parquet", ".arrow", ".jsonl", ".ndjson", ".json", ".csv", ".tsv")
@@ -21,11 +20,6 @@ NO_DATA = frozenset({"dataset_info.json", "dataset_infos.json", "state.json", "d
 """The files that `datasets` writes about a data set."""
 HIDDEN = (".", "cache-")
 """How the names of files begin that are no data; `datasets` names its caches so."""
-TEXTS = (".md", ".rst", ".html", ".pdf", ".bib", ".cff", ".log", ".md5", ".sha256")
-PROGRAMS = (".py", ".ipynb", ".sh", ".yaml", ".yml", ".toml", ".cfg", ".ini")
-PICTURES = (".png", ".jpg", ".jpeg", ".gif", ".svg", ".webp")
-OTHERS = (*TEXTS, *PROGRAMS, *PICTURES)
-"""The endings of files that hold no rows."""
 ABOUT = re.compile(r"(readme|licen[cs]es?|notice|copying|citation|changelog)\b.*", re.IGNORECASE)
 """The names of files about the data set, whatever their endings."""
 SHARD = re.compile(r"(?P<name>.+?)-(?P<number>\d{5})-of-(?P<of>\d{5})(-[0-9a-f]+)?")
@@ -63,7 +57,14 @@ def unread_files(folder: Path) -> list[str]:
         InputError: if the folder cannot be read.
     """
     try:
-        return [path.name for path in _unread(folder)] if _groups(folder) else []
+        paths = sorted(folder.iterdir()) if _groups(folder) else []
+        others = [path for path in paths if not (_is_data(path) or ABOUT.fullmatch(path.name))]
+        return [
+            path.name
+            for path in others
+            if not (path.name in NO_DATA or path.name.startswith((*HIDDEN, "_")))
+            and (not path.is_dir() or _groups(path))
+        ]
     except OSError as error:
         raise unreadable(folder, error) from error
 
@@ -81,13 +82,9 @@ def digest_of_files(files: Sequence[Path]) -> str:
 def _of_folder(folder: Path) -> list[Path]:
     parts = _parts(folder)
     if len(parts) == 1:
-        files = _whole(next(iter(parts.values())))
-        for place in dict.fromkeys((folder, files[0].parent)):
-            _require_known(place)
-        return files
+        return _whole(next(iter(parts.values())))
     if parts:
         raise InputError(f"{folder}: holds several parts{_list_splits(folder, parts)}")
-    _require_known(folder)
     raise InputError(
         f"{folder}: holds no data files ({', '.join(ENDINGS)}); a loading script is never run"
     )
@@ -122,50 +119,6 @@ def _is_data(path: Path) -> bool:
     return known and not path.name.startswith(HIDDEN)
 
 
-def _unread(folder: Path) -> list[Path]:
-    """Return the ignored files of a folder, except files that describe the data set."""
-    return [
-        path
-        for path in sorted(folder.iterdir())
-        if not (path.name in NO_DATA or path.name.startswith((*HIDDEN, "_")))
-        and not (ABOUT.fullmatch(path.name) or _is_data(path))
-        and (not path.is_dir() or _groups(path))
-    ]
-
-
-def _require_known(folder: Path) -> None:
-    """Refuse a folder that may hold more rows than would be read.
-
-    Raises:
-        InputError: naming the files.
-    """
-    whole = bool(_groups(folder))
-    unknown = [
-        path.name
-        for path in _unread(folder)
-        if path.suffix.lower() not in OTHERS and (whole or not path.is_dir())
-    ]
-    if unknown:
-        raise InputError(
-            f"{folder}: it is unknown how to read {', '.join(map(repr, unknown[:8]))}; rows are "
-            f"read from files that end in {', '.join(ENDINGS)}, also compressed "
-            f"({', '.join(PACKED)}): move the others out of the folder, or name the files to read"
-        )
-
-
-def _require_once(files: Sequence[Path]) -> None:
-    """Refuse a file together with its compressed copy.
-
-    Raises:
-        InputError: naming both.
-    """
-    seen = dict[str, Path]()
-    for path in files:
-        other = seen.setdefault(bare_name(path).name, path)
-        if other != path:
-            raise InputError(f"{path.parent}: holds both {other.name} and {path.name}; remove one")
-
-
 def _split(path: Path) -> str:
     stem = bare_name(path).stem
     shard = SHARD.fullmatch(stem)
@@ -176,7 +129,6 @@ def _split(path: Path) -> str:
 
 def _whole(files: Sequence[Path]) -> list[Path]:
     """Return the files, if none of the shards that their names count is missing."""
-    _require_once(files)
     stems = [bare_name(path).stem for path in files]
     numbered = [shard for stem in stems if (shard := SHARD.fullmatch(stem))]
     there = {int(shard["number"]) for shard in numbered}

@@ -109,19 +109,8 @@ def test_other_files_of_a_folder(tmp_path, caplog):
         assert caplog.text == ""
         (tmp_path / "loader.py").write_text("")
         (tmp_path / "notes.md").write_text("")
+        (tmp_path / "b.xlsx").write_text("")
+        (tmp_path / "more").mkdir()
+        (tmp_path / "more" / "c.jsonl").write_bytes(LINES)
         assert prompts(tmp_path) == ["a", "b"]
-    assert "2 files are not read: loader.py, notes.md" in caplog.text
-
-
-@pytest.mark.parametrize("name", ["b.txt", "b.jsonl.br", "b.xlsx", "b.zip", "rows", "more/b.jsonl"])
-def test_unknown_data_refused(name, tmp_path):
-    (tmp_path / "a.jsonl").write_bytes(LINES)
-    (tmp_path / name).parent.mkdir(exist_ok=True)
-    (tmp_path / name).write_bytes(b'{"prompt": "c"}\n')
-    assert repr(name.partition("/")[0]) in refusal(tmp_path)
-
-
-def test_file_and_compressed_copy(tmp_path):
-    (tmp_path / "a.jsonl").write_bytes(LINES)
-    (tmp_path / "a.jsonl.gz").write_bytes(gzip.compress(LINES))
-    assert "both a.jsonl and a.jsonl.gz" in refusal(tmp_path)
+    assert "4 files are not read: b.xlsx, loader.py, more, notes.md" in caplog.text

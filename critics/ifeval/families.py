@@ -10,42 +10,8 @@ from functools import lru_cache
 from typing import cast
 
 from ...configs.schema import ConfigError
-from .arguments import (
-    a_language,
-    a_letter,
-    a_number,
-    a_place,
-    a_relation,
-    a_text,
-    texts,
-)
-from .demands import (
-    avoids_words,
-    ends_with_phrase,
-    has_bullets,
-    has_capital_words,
-    has_first_word,
-    has_highlights,
-    has_keyword_often,
-    has_keywords,
-    has_letter_often,
-    has_no_comma,
-    has_paragraphs,
-    has_placeholders,
-    has_postscript,
-    has_sections,
-    has_sentences,
-    has_title,
-    has_words,
-    is_english_in_capitals,
-    is_english_in_small_letters,
-    is_in_language,
-    is_json,
-    is_one_of_the_answers,
-    is_quoted,
-    is_two_responses,
-    repeats_prompt,
-)
+from . import demands
+from .arguments import a_language, a_letter, a_number, a_place, a_relation, a_text, texts
 
 Reader = Callable[[object], object]
 """Reads a parameter, or raises ConfigError with the expected type."""
@@ -60,51 +26,54 @@ class Family:
 
 
 FAMILIES: Mapping[str, Family] = {
-    "keywords:existence": Family(has_keywords, {"keywords": texts}),
+    "keywords:existence": Family(demands.has_keywords, {"keywords": texts}),
     "keywords:frequency": Family(
-        has_keyword_often, {"keyword": a_text, "frequency": a_number, "relation": a_relation}
+        demands.has_keyword_often,
+        {"keyword": a_text, "frequency": a_number, "relation": a_relation},
     ),
-    "keywords:forbidden_words": Family(avoids_words, {"forbidden_words": texts}),
+    "keywords:forbidden_words": Family(demands.avoids_words, {"forbidden_words": texts}),
     "keywords:letter_frequency": Family(
-        has_letter_often,
+        demands.has_letter_often,
         {"letter": a_letter, "let_frequency": a_number, "let_relation": a_relation},
     ),
-    "language:response_language": Family(is_in_language, {"language": a_language}),
+    "language:response_language": Family(demands.is_in_language, {"language": a_language}),
     "length_constraints:number_sentences": Family(
-        has_sentences, {"num_sentences": a_number, "relation": a_relation}
+        demands.has_sentences, {"num_sentences": a_number, "relation": a_relation}
     ),
-    "length_constraints:number_paragraphs": Family(has_paragraphs, {"num_paragraphs": a_number}),
+    "length_constraints:number_paragraphs": Family(
+        demands.has_paragraphs, {"num_paragraphs": a_number}
+    ),
     "length_constraints:number_words": Family(
-        has_words, {"num_words": a_number, "relation": a_relation}
+        demands.has_words, {"num_words": a_number, "relation": a_relation}
     ),
     "length_constraints:nth_paragraph_first_word": Family(
-        has_first_word,
+        demands.has_first_word,
         {"num_paragraphs": a_place, "nth_paragraph": a_place, "first_word": a_text},
     ),
     "detectable_content:number_placeholders": Family(
-        has_placeholders, {"num_placeholders": a_number}
+        demands.has_placeholders, {"num_placeholders": a_number}
     ),
-    "detectable_content:postscript": Family(has_postscript, {"postscript_marker": a_text}),
-    "detectable_format:number_bullet_lists": Family(has_bullets, {"num_bullets": a_number}),
-    "detectable_format:constrained_response": Family(is_one_of_the_answers),
+    "detectable_content:postscript": Family(demands.has_postscript, {"postscript_marker": a_text}),
+    "detectable_format:number_bullet_lists": Family(demands.has_bullets, {"num_bullets": a_number}),
+    "detectable_format:constrained_response": Family(demands.is_one_of_the_answers),
     "detectable_format:number_highlighted_sections": Family(
-        has_highlights, {"num_highlights": a_number}
+        demands.has_highlights, {"num_highlights": a_number}
     ),
     "detectable_format:multiple_sections": Family(
-        has_sections, {"section_spliter": a_text, "num_sections": a_number}
+        demands.has_sections, {"section_spliter": a_text, "num_sections": a_number}
     ),
-    "detectable_format:json_format": Family(is_json),
-    "detectable_format:title": Family(has_title),
-    "combination:two_responses": Family(is_two_responses),
-    "combination:repeat_prompt": Family(repeats_prompt, {"prompt_to_repeat": a_text}),
-    "startend:end_checker": Family(ends_with_phrase, {"end_phrase": a_text}),
-    "startend:quotation": Family(is_quoted),
+    "detectable_format:json_format": Family(demands.is_json),
+    "detectable_format:title": Family(demands.has_title),
+    "combination:two_responses": Family(demands.is_two_responses),
+    "combination:repeat_prompt": Family(demands.repeats_prompt, {"prompt_to_repeat": a_text}),
+    "startend:end_checker": Family(demands.ends_with_phrase, {"end_phrase": a_text}),
+    "startend:quotation": Family(demands.is_quoted),
     "change_case:capital_word_frequency": Family(
-        has_capital_words, {"capital_frequency": a_number, "capital_relation": a_relation}
+        demands.has_capital_words, {"capital_frequency": a_number, "capital_relation": a_relation}
     ),
-    "change_case:english_capital": Family(is_english_in_capitals),
-    "change_case:english_lowercase": Family(is_english_in_small_letters),
-    "punctuation:no_comma": Family(has_no_comma),
+    "change_case:english_capital": Family(demands.is_english_in_capitals),
+    "change_case:english_lowercase": Family(demands.is_english_in_small_letters),
+    "punctuation:no_comma": Family(demands.has_no_comma),
 }
 BY_LANGUAGE = frozenset(
     {

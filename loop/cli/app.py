@@ -16,37 +16,25 @@ from typer.core import TyperGroup
 from ... import __version__
 from ...configs.secrecy import hide_own_key
 from ..run.terminal import guard_streams
-from .alarm_commands import alarms
-from .annotation_commands import annotations
 from .common import Exit, exit_codes
 from .compare_commands import compare
 from .config_commands import diff_configs, recipes, show_config
-from .critic_commands import critic_check
 from .critique_commands import critique
 from .derive_commands import rebuild_pairs, train
-from .evaluate_commands import evaluate
-from .exchange_commands import export, import_
+from .exchange_commands import annotations, export, import_
 from .init_commands import init
-from .judge_commands import judge_check
 from .launch_commands import launch
-from .list_commands import candidates, critiques, pairs
-from .machine_commands import doctor
+from .list_commands import alarms, candidates, critiques, pairs, search, sql
+from .measure_commands import critic_check, evaluate, judge_check, reward_check
 from .model_commands import model
-from .operate_commands import ctl, pause, status, stop, watch
-from .output import with_output
-from .plan_commands import preview
-from .prepare_commands import prepare
-from .query_commands import sql
-from .report_commands import report
-from .reward_commands import reward_check
+from .operate_commands import ctl, pause, status, stop, take_over, watch
+from .options import with_options
+from .plan_commands import doctor, prepare, preview
 from .run_commands import demo, resume, run
-from .search_commands import search
 from .store_commands import digest, gc, repair, verify
 from .study_commands import study
-from .takeover_command import take_over
-from .trace_commands import diff, show
+from .trace_commands import diff, report, show, view
 from .verdict_commands import verdict
-from .view_commands import view
 
 __all__ = ["Exit", "app", "main"]
 
@@ -159,7 +147,7 @@ PANELS: Mapping[str, Mapping[str, Command | CommandGroup]] = {
 def _add(app: typer.Typer, name: str, group: CommandGroup, *, panel: str) -> None:
     added = typer.Typer(cls=CommandTree, help=group.about, no_args_is_help=True)
     for word, command in group.commands.items():
-        added.command(word)(with_output(command))
+        added.command(word)(with_options(command))
     app.add_typer(added, name=name, rich_help_panel=panel)
 
 
@@ -175,7 +163,7 @@ def _tree() -> typer.Typer:
             if isinstance(command, CommandGroup):
                 _add(app, name, command, panel=panel)
             else:
-                app.command(name, rich_help_panel=panel)(with_output(command))
+                app.command(name, rich_help_panel=panel)(with_options(command))
     return app
 
 

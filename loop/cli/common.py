@@ -1,4 +1,4 @@
-"""Parts that all commands share: exit codes, options, and error messages."""
+"""What commands share: exit codes, error messages, the run that is meant."""
 
 import errno
 import re
@@ -7,13 +7,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from enum import IntEnum
 from pathlib import Path
-from typing import Annotated
 
 import typer
-
-from ...stores.address import AddressError, lake_folder
-from ..lake.query.forms import Form
-from .word_completion import field_names, run_names
 
 UNWRITABLE = frozenset({errno.EROFS, errno.EACCES, errno.EPERM})
 UNWRITABLE_CODE = "LPF-108"
@@ -40,94 +35,6 @@ ENDS: Mapping[str, Exit] = {
     "LPF-404": Exit.REGRESSED,
 }
 """The exit codes of errors that are not bad input, by the code of their class."""
-
-
-def _iteration(text: str | int) -> int:
-    """Read `2` or `M_2`."""
-    digits = str(text).removeprefix("M_").removeprefix("m_")
-    if not (digits.isascii() and digits.isdecimal()):
-        raise typer.BadParameter(
-            f"{text} is not an iteration: give its number, or the model as M_2"
-        )
-    return int(digits)
-
-
-def lake_of(place: str | Path) -> Path:
-    """Read the place of a lake: a folder, or an address in a bucket."""
-    try:
-        return lake_folder(str(place))
-    except AddressError as error:
-        raise typer.BadParameter(str(error)) from error
-
-
-Lake = Annotated[
-    Path,
-    typer.Option(
-        "--lake",
-        envvar="LPFLOOP_LAKE",
-        parser=lake_of,
-        metavar="PLACE",
-        help="Folder that holds the runs, or s3://BUCKET/PREFIX.",
-    ),
-]
-AsJson = Annotated[bool, typer.Option("--json", help="Print JSON: one document.")]
-AsForm = Annotated[
-    Form,
-    typer.Option(
-        "--format", metavar="FORMAT", help="Format of rows: auto, table, jsonl, csv or parquet."
-    ),
-]
-OneIteration = Annotated[
-    int | None,
-    typer.Option("--iteration", parser=_iteration, metavar="T|M_T", help="Only this iteration."),
-]
-AnIteration = Annotated[
-    str | None,
-    typer.Option(
-        "--iteration",
-        metavar="T|M_T|M_T@STEP|latest|best",
-        help="Only this iteration: the model of that name.",
-    ),
-]
-OneTask = Annotated[str | None, typer.Option("--task", help="Only prompts of this task.")]
-DefaultTask = Annotated[
-    str | None, typer.Option("--default-task", help="Task of rows that name none.")
-]
-Limit = Annotated[int | None, typer.Option("--limit", min=1, help="At most N rows.")]
-Derived = Annotated[
-    str | None,
-    typer.Option("--derived", help="Read this derived table, not the run's own rows."),
-]
-ByField = Annotated[
-    str | None,
-    typer.Option("--by", help="Group by this field of the rows, in addition to all of them."),
-]
-Layout = Annotated[
-    str | None,
-    typer.Option(
-        "--as", help="Layout, or FILE.py:NAME that reads it; default: recognised by its fields."
-    ),
-]
-Human = Annotated[
-    list[str] | None,
-    typer.Option("--human", help="Names of annotators that begin with this are people."),
-]
-Output = Annotated[Path, typer.Option("--output", "-o", help="What to write: a new folder.")]
-AnyRun = Annotated[
-    str | None,
-    typer.Argument(
-        help="Name of the run; default: the latest.", metavar="RUN", autocompletion=run_names
-    ),
-]
-Replace = Annotated[bool, typer.Option("--force", help="Replace existing output.")]
-Settings = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--set",
-        help="Set a field: section.key=value; can be repeated.",
-        autocompletion=field_names,
-    ),
-]
 
 
 def chosen_run(lake: Path, name: str | None, *, tell: bool = False) -> str:

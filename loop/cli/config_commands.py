@@ -10,18 +10,16 @@ import typer
 from ...stores.address import DEFAULT_LAKE
 from ..daemon.run_request import TINY, RunOptions
 from ..lake.query.forms import FormError
-from .common import AnyRun, Lake, Settings
-from .output import DocumentOutput, Output
-from .run_options import (
-    ConfigName,
-    Critic,
-    Policy,
-    PromptsFile,
-    RecipeName,
+from .options import (
+    AnyRun,
+    DocumentOutput,
+    Lake,
+    Output,
 )
 
 if TYPE_CHECKING:
     from ...configs.schema import RunConfig
+
 
 NO_OPTIONS = RunOptions()
 
@@ -29,12 +27,7 @@ NO_OPTIONS = RunOptions()
 def show_config(
     name: AnyRun = None,
     *,
-    preset: ConfigName = None,
-    recipe: RecipeName = None,
-    prompts: PromptsFile = None,
-    policy: Policy = None,
-    critic: Critic = None,
-    settings: Settings = None,
+    options: Annotated[RunOptions, "config recipe prompts policy critic settings"] = NO_OPTIONS,
     every: Annotated[
         bool, typer.Option("--defaults", help="Also show settings at their default.")
     ] = False,
@@ -53,14 +46,6 @@ def show_config(
     """
     from ...configs.show import as_yaml, nest_fields, set_fields, set_secrets
 
-    options = RunOptions(
-        config=preset,
-        recipe=recipe,
-        prompts=prompts,
-        policy=policy,
-        critic=critic,
-        settings=tuple(settings or ()),
-    )
     if schema:
         _print_schema(out)
         return

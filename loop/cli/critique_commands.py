@@ -11,15 +11,15 @@ import typer
 
 from ...stores.address import DEFAULT_LAKE, in_lake
 from ..daemon.run_request import TINY, critic_overrides, model_folder
-from .common import DefaultTask, Lake, Settings
+from .options import DefaultTask, Lake, Settings, preset_names, run_names
 from .session import stop_signal, turn
-from .word_completion import preset_names, run_names
 
 if TYPE_CHECKING:
     from ...configs.load import Override
     from ...configs.schema import RunConfig
     from ...stores.records import Critique
     from ..daemon.job import Job
+
 
 OWN = "own"
 
@@ -100,7 +100,7 @@ def _config(critic: str | None, config: str | None, settings: Sequence[str]) -> 
     """Return the configuration: `--config`, or the critic's default; then the critic, `--set`."""
     from ...configs.load import load_config
     from ...configs.schema import ConfigError
-    from .run_commands import refuse_secrets
+    from .options import refuse_secrets
 
     if critic is None and config is None:
         raise ConfigError(

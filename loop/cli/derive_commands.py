@@ -7,16 +7,16 @@ from typing import Annotated, Literal
 import typer
 
 from ...stores.address import DEFAULT_LAKE, in_lake
-from .common import (
+from ..daemon.run_request import RunOptions
+from .common import chosen_run
+from .options import (
     AnyRun,
     Derived,
+    DocumentOutput,
     Lake,
     OneIteration,
-    Settings,
-    chosen_run,
+    Seed,
 )
-from .output import DocumentOutput
-from .run_options import ConfigName, Policy, PromptsFile, Seed
 from .session import stop_signal, work_on
 
 NewName = Annotated[
@@ -132,25 +132,18 @@ def train(
         str | None, typer.Option("--run", help="Name of the run that is made; default: RUN-TABLE.")
     ] = None,
     iteration: OneIteration = None,
-    config: ConfigName = None,
-    prompts: PromptsFile = None,
-    policy: Policy = None,
-    settings: Settings = None,
+    options: Annotated[RunOptions, "config prompts policy settings"],
     lake: Lake = DEFAULT_LAKE,
 ) -> None:
     """Train a model on pairs that are stored, as a new run.
 
     The pairs come from a derived table, or from an imported run for the policy in --policy.
     """
-    from ..daemon.run_request import RunOptions
     from ..daemon.training_job import TrainingRequest, training_job
-    from .run_commands import refuse_secrets
 
-    options = RunOptions(config=config, prompts=prompts, policy=policy, settings=settings or ())
     request = TrainingRequest(
         derived=pairs, iteration=iteration, reward=reward, name=child, options=options
     )
-    refuse_secrets(settings or ())
     name = chosen_run(lake, name, tell=True)
     job = training_job(lake, name, request)
     work_on(job, stop_signal(job.config), None)

@@ -1,4 +1,4 @@
-"""Commands that bring rows into the lake and out of it: `import`, `export`."""
+"""Commands that bring rows in and out: `import`, `export`, `annotations`."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -7,21 +7,27 @@ import typer
 
 from ...stores.address import DEFAULT_LAKE, in_lake
 from ..lake.query.forms import FormError
-from .common import (
+from .common import chosen_run, folder_of
+from .list_commands import list_rows
+from .options import (
+    AnyRun,
     DefaultTask,
     Derived,
+    DocumentOutput,
     Lake,
     Layout,
     OneIteration,
-    Output,
     Replace,
-    chosen_run,
+    RowOutput,
+    run_names,
 )
-from .output import DocumentOutput
-from .word_completion import run_names
 
 if TYPE_CHECKING:
+    import polars as pl
+
+    from ...stores.lake import RunReader
     from ..lake.imports.import_files import Imported
+
 
 Files = Annotated[
     list[Path], typer.Argument(help="JSONL, JSON, CSV or Parquet.", metavar="FILE...")
@@ -110,7 +116,7 @@ def export(
         str,
         typer.Option("--as", help="Layout of the files: trl-dpo, llamafactory, jsonl or another."),
     ],
-    output: Output,
+    output: Annotated[Path, typer.Option("--output", "-o", help="What to write: a new folder.")],
     iteration: OneIteration = None,
     derived: Derived = None,
     license_: Annotated[
@@ -143,3 +149,58 @@ def export(
     done = export_table(job)
     files = "\n".join(f"{done.folder / file}: {rows:,} rows" for file, rows in done.files.items())
     out.document(done.as_json(), lambda: typer.echo(files))
+
+
+COLUMNS = ("judged_at", "annotator", "said", "comment", "seconds", "state", "first_id")
+QUALITY = ("annotator", "judged", "seconds", "shared", "others", "kappa", "verifier")
+
+
+def annotations(
+    name: AnyRun = None,
+    *,
+    quality: Annotated[
+        bool,
+        typer.Option("--quality", help="List people instead: pace and agreement."),
+    ] = False,
+    commit: Annotated[
+        bool, typer.Option("--commit", help="Only bring what people judged into the run.")
+    ] = False,
+    lake: Lake = DEFAULT_LAKE,
+    out: RowOutput,
+) -> None:
+    """List what people judged in `lpfloop view`, or how well they agree."""
+    from ..run.terminal import say
+
+    if commit:
+        _bring_in(folder_of(lake, chosen_run(lake, name)), lake)
+        return
+
+    def listed(run: "RunReader") -> "pl.LazyFrame":
+        from ..evaluation.annotation_list import annotation_rows, quality_rows
+
+        if quality:
+            rows, sentences = quality_rows(run)
+            for sentence in sentences:
+                say(sentence)
+        else:
+            rows = annotation_rows(run)
+        return rows
+
+    list_rows(lake, name, listed, QUALITY if quality else COLUMNS, out)
+
+
+def _bring_in(folder: Path, lake: Path) -> None:
+    """Commit the judgments to the run, or print which process does so."""
+    from ...stores.lock import LockedError
+    from ..lake.annotations.bring_in import bring_in_alone, waiting
+
+    try:
+        count = bring_in_alone(folder)
+    except LockedError:
+        typer.echo(
+            f"{len(waiting(folder))} judgements wait: the process that works on run "
+            f"{folder.name} takes them before it makes pairs; when it has ended, "
+            f"`lpfloop annotations {folder.name} --commit{in_lake(lake)}` does"
+        )
+        return
+    typer.echo(f"{folder.name}: {count} judgements came into the run")

@@ -2,7 +2,8 @@
 
 import shlex
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -11,11 +12,11 @@ import typer
 from ...stores.address import DEFAULT_LAKE
 from ..daemon.run_request import OWN, TINY, VERIFIER, RunOptions, critic_overrides, model_folder
 from ..lake.query.forms import FormError
-from .common import Lake, Replace, Settings
-from .run_options import Critic, Policy, PromptsFile, RecipeName
+from .options import Lake, Replace
 
 if TYPE_CHECKING:
     from ...configs.schema import RunConfig
+
 
 NAME = "lpfloop.yaml"
 POLICY = "Which model shall be improved? A folder, a name on the Hugging Face hub, or tiny"
@@ -29,11 +30,7 @@ def init(
         typer.Argument(help=f"File to write, or the folder for {NAME}.", metavar="FILE|FOLDER"),
     ] = Path(NAME),
     *,
-    policy: Policy = None,
-    prompts: PromptsFile = None,
-    critic: Critic = None,
-    recipe: RecipeName = None,
-    settings: Settings = None,
+    options: Annotated[RunOptions, "policy prompts critic recipe settings"],
     force: Replace = False,
     lake: Lake = DEFAULT_LAKE,
 ) -> None:
@@ -43,20 +40,17 @@ def init(
     """
     from ...stores.outputs import file_target, output_file
     from ..run.terminal import say
-    from .run_commands import refuse_secrets
 
     file = target if target.suffix in {".yaml", ".yml"} else target / NAME
-    refuse_secrets(settings or ())
     if file.parent.is_dir():
         file_target(file, force=force)
-    options = RunOptions(
-        policy=_answer("--policy", policy, POLICY, _model(lake, "policy")),
-        prompts=_answer("--prompts", prompts, PROMPTS, _prompts),
-        critic=_answer("--critic", critic, CRITIC, _model(lake, "critic")),
-        recipe=recipe,
-        settings=settings or (),
+    options = replace(
+        options,
+        policy=_answer("--policy", options.policy, POLICY, _model(lake, "policy")),
+        prompts=_answer("--prompts", options.prompts, PROMPTS, _prompts),
+        critic=_answer("--critic", options.critic, CRITIC, _model(lake, "critic")),
     )
-    text, config = _draft(_lasting(options, file), settings or (), file, lake)
+    text, config = _draft(_lasting(options, file), file, lake)
     file.parent.mkdir(parents=True, exist_ok=True)
     output_file(file, text.encode(), force=force)
     typer.echo(str(file))
@@ -114,8 +108,6 @@ def _model(lake: Path, role: str) -> Callable[[str], str]:
 
 def _lasting(options: RunOptions, file: Path) -> RunOptions:
     """Return the options with places that are right for a file in another folder, too."""
-    from dataclasses import replace
-
     if file.absolute().parent == Path().absolute():
         return options
     policy, prompts, critic = (
@@ -125,11 +117,9 @@ def _lasting(options: RunOptions, file: Path) -> RunOptions:
     return replace(options, policy=policy, prompts=prompts, critic=critic)
 
 
-def _draft(
-    options: RunOptions, settings: Sequence[str], file: Path, lake: Path
-) -> "tuple[str, RunConfig]":
+def _draft(options: RunOptions, file: Path, lake: Path) -> "tuple[str, RunConfig]":
     """Return the text of the file, and the configuration that it makes."""
-    from ...configs.load import load_config, parse_set
+    from ...configs.load import load_config, overrides_given
     from ...configs.show import starter
     from ..daemon.job import Job
     from ..daemon.run_draft import check_draft
@@ -137,7 +127,7 @@ def _draft(
     preset = TINY if {options.policy, options.prompts, options.critic} == {TINY} else OWN
     config = load_config(preset, options.recipe, options.overrides, {})
     check_draft(Job(config=config, lake=lake, name=file.stem))
-    overrides = [*critic_overrides(options.critic), *map(parse_set, settings)]
+    overrides = [*critic_overrides(options.critic), *overrides_given(options.settings)]
     chosen = [override.path for override in overrides]
     return starter(config, preset, str(file), chosen), config
 

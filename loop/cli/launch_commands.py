@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from ...stores.address import DEFAULT_LAKE
-from .common import Exit, Lake
-from .output import with_output
-from .run_commands import refuse_secrets, run
+from .common import Exit
+from .options import Lake, refuse_secrets, with_options
+from .run_commands import run
 
 if TYPE_CHECKING:
     from ...configs.schema import RunConfig
@@ -78,7 +78,7 @@ def _read_config(words: Sequence[str]) -> "RunConfig":
     from ..daemon.run_request import RunOptions
 
     reader = typer.Typer(add_completion=False)
-    reader.command("run")(with_output(run))
+    reader.command("run")(with_options(run))
     command = typer.main.get_command(reader)
     given = command.make_context("lpfloop run", list(words)).params
     # Models and data are downloaded where the run is, not here.

@@ -1,29 +1,33 @@
-"""Commands that list a run's rows: critiques, candidates and pairs; their options are filters."""
+"""Commands that list rows: critiques, candidates, pairs, alarms, search hits, answers to SQL."""
 
 from collections.abc import Callable, Sequence
 from contextlib import closing
 from inspect import Parameter, Signature
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
 from ...stores.address import DEFAULT_LAKE
 from ..lake.query.filters import TABLES
-from .common import (
+from .common import chosen_run
+from .options import (
     AnyRun,
     Derived,
     Lake,
     Limit,
     OneIteration,
-    chosen_run,
+    OneTask,
+    Output,
+    RowOutput,
+    run_names,
 )
-from .output import Output, RowOutput
 
 if TYPE_CHECKING:
     import polars as pl
 
     from ...stores.lake import RunReader
+
 
 Sort = Annotated[
     str | None,
@@ -123,3 +127,90 @@ def list_rows(
 
     with closing(open_run(lake, chosen_run(lake, name, tell=True))) as reader:
         out.rows(listed(reader), columns)
+
+
+ALARM_COLUMNS = ("iteration", "code", "severity", "message", "remedy", "examples")
+
+
+def alarms(
+    name: AnyRun = None,
+    *,
+    lake: Lake = DEFAULT_LAKE,
+    iteration: OneIteration = None,
+    limit: Limit = None,
+    out: RowOutput,
+) -> None:
+    """List a run's warnings, with what to do about each; only those of severity `stop` stop it."""
+    from ..lake.query.alarm_list import alarm_rows
+    from ..lake.query.runs import require_iteration
+
+    def listed(run: "RunReader") -> "pl.LazyFrame":
+        require_iteration(run, iteration)
+        rows = alarm_rows(run, iteration)
+        return rows if limit is None else rows.head(limit)
+
+    list_rows(lake, name, listed, ALARM_COLUMNS, out)
+
+
+HIT_COLUMNS = ("score", "run", "iteration", "id", "task", "snippet")
+"""The columns that a table shows."""
+
+
+def search(
+    text: Annotated[str, typer.Argument(help='Words, and "phrases" in quotes.', metavar="QUERY")],
+    run: Annotated[
+        str | None,
+        typer.Argument(
+            help="Name of the run; default: all runs.", metavar="RUN", autocompletion=run_names
+        ),
+    ] = None,
+    *,
+    lake: Lake = DEFAULT_LAKE,
+    table: Annotated[
+        Literal["critiques", "candidates", "prompts"], typer.Option(help="Table to search.")
+    ] = "critiques",
+    iteration: OneIteration = None,
+    task: OneTask = None,
+    limit: Annotated[int, typer.Option(min=1, max=10_000, help="At most N rows.")] = 20,
+    out: RowOutput,
+) -> None:
+    """Find critiques, answers or prompts by their text."""
+    from ..lake.search.text_search import TextSearch
+    from ..lake.search.text_search import search as found
+
+    query = TextSearch(
+        text=text,
+        table=table,
+        run=run,
+        iteration=iteration,
+        task=task,
+        limit=limit,
+    )
+    out.rows(found(lake, query), HIT_COLUMNS)
+
+
+def sql(
+    query: Annotated[
+        str | None, typer.Argument(help="One SELECT; default: list the tables and columns.")
+    ] = None,
+    run: Annotated[
+        list[str] | None,
+        typer.Argument(
+            help="Names of runs; default: all runs.", metavar="[RUN]...", autocompletion=run_names
+        ),
+    ] = None,
+    *,
+    timeout: Annotated[
+        float, typer.Option(help="Stop the query after so many seconds; 0: never.")
+    ] = 60,
+    lake: Lake = DEFAULT_LAKE,
+    out: RowOutput,
+) -> None:
+    """Query all runs in SQL (DuckDB), read-only.
+
+    Each table has a column `run`.
+    """
+    from ..lake.query.sql import COLUMNS, answer
+
+    with answer(lake, query or COLUMNS, run or (), timeout=timeout) as found:
+        out.rows(found)

@@ -8,13 +8,12 @@ import typer
 
 from ...stores.address import DEFAULT_LAKE, in_lake
 from ..lake.query.forms import FormError
-from .common import Lake, Replace
-from .output import DocumentOutput, Output
-from .word_completion import run_names
+from .options import DocumentOutput, Lake, Output, Replace, run_names
 
 if TYPE_CHECKING:
     from ...stores.lake import RunReader
     from ...stores.records import Checkpoint
+
 
 WORDS = 2
 LOOPBACK, PORT = "127.0.0.1", 8000

@@ -1,24 +1,18 @@
-"""Commands that operate a run: `status`, `watch`, `pause`, `stop`, `ctl`."""
+"""Commands that operate a run: `status`, `watch`, `pause`, `stop`, `ctl`, `takeover`."""
 
 import json
 from collections.abc import Sequence
 from contextlib import closing
 from enum import StrEnum
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
 from ...stores.address import DEFAULT_LAKE, in_lake
-from .common import (
-    AnyRun,
-    Lake,
-    OneIteration,
-    chosen_run,
-    folder_of,
-)
-from .output import DocumentOutput
+from .common import chosen_run, folder_of
+from .options import AnyRun, DocumentOutput, Lake, OneIteration, lake_of, live_names
 from .session import reporting
-from .word_completion import live_names
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -189,3 +183,31 @@ def _parse_words(words: Sequence[str]) -> tuple[str | None, Action, Sequence[str
         raise ConfigError(f"ctl {words[0]}: give a subcommand: `ctl [RUN] get`, `ctl [RUN] set`")
     action = Action(words[1] if named else words[0])
     return (words[0], action, words[2:]) if named else (None, action, words[1:])
+
+
+def take_over(
+    lake: Annotated[
+        Path,
+        typer.Argument(parser=lake_of, metavar="PLACE", help="The lake: s3://BUCKET/PREFIX."),
+    ],
+    name: Annotated[
+        str | None,
+        typer.Argument(metavar="RUN", help="Name of the run; default: the only one not here."),
+    ] = None,
+    *,
+    force: Annotated[
+        bool, typer.Option("--force", help="Replace a machine that may still work on it.")
+    ] = False,
+) -> None:
+    """Take over a run in a bucket whose machine is lost.
+
+    From the last journal in the bucket. The previous machine stops writing to it.
+    """
+    from ..daemon.resuming import takeover
+    from ..run.terminal import say
+
+    run, lines = takeover(lake, name, force=force)
+    for line in lines:
+        say(line)
+    say(f"`lpfloop resume {run}{in_lake(lake)}` continues it")
+    typer.echo(run)

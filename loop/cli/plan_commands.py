@@ -1,35 +1,22 @@
-"""A preview of a run: its plan, and its requests as they are sent."""
+"""Commands before a run: `preview`, `doctor`, `prepare`, and the plan of a dry run."""
 
+import os
+import shlex
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ...stores.address import DEFAULT_LAKE
+from ...stores.address import DEFAULT_LAKE, in_lake
 from ..daemon.run_request import RunOptions
-from .common import Lake, Settings
-from .run_options import (
-    ConfigName,
-    Critic,
-    Iterations,
-    Policy,
-    PromptsFile,
-    RecipeName,
-    Seed,
+from .common import Exit
+from .options import (
+    DocumentOutput,
+    Lake,
+    RunName,
 )
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
-    from ...configs.schema import RunConfig
     from ..daemon.job import Job
-
-
-def refuse_json(*, as_json: bool, dry_run: bool) -> None:
-    """Refuse `--json` without a document to print."""
-    from ...configs.schema import ConfigError
-
-    if as_json and not dry_run:
-        raise ConfigError("--json prints a plan: add --dry-run, or read `lpfloop status --json`")
 
 
 def print_plan(job: "Job", *, as_json: bool) -> None:
@@ -60,15 +47,8 @@ Requests = Annotated[
 
 def preview(
     *,
-    config: ConfigName = None,
-    recipe: RecipeName = None,
-    iterations: Iterations = None,
+    options: Annotated[RunOptions, "config recipe iterations prompts policy critic seed settings"],
     lake: Lake = DEFAULT_LAKE,
-    prompts: PromptsFile = None,
-    policy: Policy = None,
-    critic: Critic = None,
-    seed: Seed = None,
-    settings: Settings = None,
     stage: OneStage = None,
     count: Requests = 1,
 ) -> None:
@@ -76,20 +56,6 @@ def preview(
 
     Real requests of each stage, as the models would read them; nothing is sent.
     """
-    options = RunOptions(
-        config=config,
-        recipe=recipe,
-        iterations=iterations,
-        prompts=prompts,
-        policy=policy,
-        critic=critic,
-        seed=seed,
-        settings=settings or (),
-    )
-    _print_preview(options.in_lake(lake).resolve(), lake, stage, count)
-
-
-def _print_preview(config: "RunConfig", lake: "Path", stage: str | None, count: int) -> None:
     from ...configs.mistakes import did_you_mean, list_names
     from ...configs.schema import ConfigError
     from ...configs.secrecy import hide_environment, hide_secrets_of
@@ -98,6 +64,7 @@ def _print_preview(config: "RunConfig", lake: "Path", stage: str | None, count: 
     from ..daemon.planning import dry_rehearsal
     from ..daemon.preview import EXCERPT, preview_lines, stages_of
 
+    config = options.in_lake(lake).resolve()
     hide_environment()
     hide_secrets_of(config)
     job = Job(config=config, lake=lake, name="preview")
@@ -109,3 +76,89 @@ def _print_preview(config: "RunConfig", lake: "Path", stage: str | None, count: 
         )
     for line in preview_lines(rehearsal, stage, count):
         typer.echo(line)
+
+
+def doctor(
+    *,
+    options: Annotated[RunOptions, "config recipe prompts policy critic settings download"],
+    lake: Lake = DEFAULT_LAKE,
+    smoke: Annotated[
+        bool, typer.Option("--smoke", help="Then try a few prompts through all stages.")
+    ] = False,
+    versions: Annotated[
+        bool, typer.Option("--versions", help="List the versions of packages, too.")
+    ] = False,
+    out: DocumentOutput,
+) -> None:
+    """Check whether `lpfloop run` would start here."""
+    from ...configs.secrecy import hide_environment, hide_secrets_of
+    from ..daemon.doctor import diagnose
+    from ..daemon.smoke_alone import smoke_alone
+    from .session import reporting, stop_signal
+
+    options = options.in_lake(lake)
+    loaded = options.resolve()
+    hide_environment()
+    hide_secrets_of(loaded)
+    diagnosis = diagnose(loaded, lake, options.name_of(loaded))
+    typer.echo(diagnosis.as_json() if out.as_json else diagnosis.as_text(versions=versions))
+    if not diagnosis.ok:
+        raise typer.Exit(Exit.FAULT)
+    if smoke:
+        stop = stop_signal(loaded)
+        with reporting() as reporter, stop.on_signals():
+            smoke_alone(loaded, lake, reporter, stop)
+
+
+SMOL = "smol"
+Method = Annotated[
+    str, typer.Argument(help="A method (rlrf), or smol: a real model's weights.", metavar="WHAT")
+]
+
+
+def prepare(
+    method: Method,
+    *,
+    options: Annotated[RunOptions, "config prompts policy critic settings"],
+    name: RunName = None,
+    lake: Lake = DEFAULT_LAKE,
+) -> None:
+    """Train M_0, critic and reward model for a method. `smol` fetches SmolLM2-135M-Instruct.
+
+    --policy is the base model, --critic the teacher whose critiques and better answers are learned.
+    Each recipe is a separate run with the recipe's name; the same command continues it.
+    """
+    from ..daemon.preparing import prepare as make
+    from ..daemon.preparing import prepared_recipes
+    from ..daemon.suite import Suite
+    from ..lake.query.forms import FormError
+    from ..run.terminal import say
+    from ..smol.weights import prepare_weights
+    from .session import stop_signal, turn
+
+    if method == SMOL:
+        if name or options != RunOptions():
+            raise FormError("prepare smol only fetches weights: leave the options out")
+        prepare_weights(say)
+        say("run it with\n  lpfloop run --config smol --iterations 2")
+        return
+    options = options.in_lake(lake)
+    suite = Suite(
+        config=options.preset,
+        recipes=prepared_recipes(method),
+        seeds=(),
+        lake=lake,
+        prefix=name or options.stem,
+        overrides=tuple(options.overrides),
+        env=os.environ,
+    )
+
+    def work(job: "Job") -> None:
+        turn(job, stop_signal(job.config, lift_pause=True))
+
+    made = make(suite, work, say)
+    words = ["lpfloop", "run", "--config", str(options.preset or "tiny")]
+    words += ["--prompts", options.prompts] if options.prompts else []
+    words += ["--policy", made.policy, "--critic", made.policy]
+    words += ["--set", f"reward.model={made.reward}", "--set", "injection_guard=false"]
+    say(f"made: run the method with\n  {shlex.join(words)}{in_lake(lake)}")

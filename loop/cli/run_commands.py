@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
@@ -9,30 +10,20 @@ import typer
 
 from ...stores.address import DEFAULT_LAKE, in_lake
 from ..daemon.run_request import TINY, RunOptions
-from .common import (
-    AnyRun,
-    Exit,
-    Lake,
-    Settings,
-    chosen_run,
-)
-from .output import DocumentOutput, Output
-from .run_options import (
+from .common import Exit, chosen_run
+from .options import (
     COMPARE,
     OUTPUT,
     RESUME,
-    ConfigName,
-    Critic,
-    Download,
+    AnyRun,
+    DocumentOutput,
     Iterations,
-    Policy,
-    PromptsFile,
-    RecipeName,
+    Lake,
+    Output,
     RunName,
-    Seed,
+    run_names,
 )
-from .session import compare_recipes, stop_signal, work_on
-from .word_completion import run_names
+from .session import stop_signal, work_on
 
 USAGE = """\
 Usage: lpfloop run --policy MODEL --prompts FILE --critic JUDGE [OPTIONS]
@@ -44,7 +35,6 @@ Say what to run. There are two ways to start:
                   your own model; `lpfloop init` writes these settings to a file for --config
 
 `lpfloop run --help` lists all options."""
-DEMO_ITERATIONS = 2
 
 Detach = Annotated[
     bool,
@@ -100,12 +90,9 @@ Announce = Annotated[int | None, typer.Option("--announce", hidden=True)]
 
 def demo(
     *,
-    recipe: RecipeName = None,
-    iterations: Iterations = DEMO_ITERATIONS,
+    options: Annotated[RunOptions, "recipe iterations seed settings"] = RunOptions(iterations=2),
     name: RunName = None,
     lake: Lake = DEFAULT_LAKE,
-    seed: Seed = None,
-    settings: Settings = None,
     detach: Detach = False,
     dry_run: DryRun = False,
 ) -> None:
@@ -113,38 +100,22 @@ def demo(
 
     The models come with lpfloop: no GPU and no network are needed. The same command continues it.
     """
-    run(
-        config=TINY,
-        recipe=recipe,
-        iterations=iterations,
-        name=name,
-        lake=lake,
-        seed=seed,
-        settings=settings,
-        detach=detach,
-        dry_run=dry_run,
-        out=Output(),
-    )
+    options = replace(options, config=TINY)
+    run(options=options, name=name, lake=lake, detach=detach, dry_run=dry_run, out=Output())
 
 
 def run(
     *,
-    config: ConfigName = None,
-    recipe: RecipeName = None,
+    options: Annotated[
+        RunOptions, "config recipe iterations prompts policy critic seed settings download"
+    ],
     recipes: RecipeNames = None,
     seeds: Seeds = 1,
     policy_tokens: PolicyTokens = None,
     trials: Trials = None,
-    iterations: Iterations = None,
     name: RunName = None,
     lake: Lake = DEFAULT_LAKE,
-    prompts: PromptsFile = None,
-    policy: Policy = None,
-    critic: Critic = None,
-    seed: Seed = None,
-    settings: Settings = None,
     fork: ForkOf = None,
-    download: Download = False,
     detach: Detach = False,
     dry_run: DryRun = False,
     out: DocumentOutput,
@@ -158,39 +129,24 @@ def run(
     It begins with its plan and a smoke test. Exit codes: 0 done, 1 a fault, 2 bad input, 3 stopped
     cleanly, 4 nothing to train on, 5 worse than before.
     """
-    from .equal_commands import compare_at_equal_tokens, require_together
-    from .plan_commands import print_plan, refuse_json
+    from .compare_commands import compare_at_equal_tokens, compare_recipes
+    from .plan_commands import print_plan
 
-    options = RunOptions(
-        config=config,
-        recipe=recipe,
-        iterations=iterations,
-        prompts=prompts,
-        policy=policy,
-        critic=critic,
-        seed=seed,
-        settings=settings or (),
-        download=download,
-    )
-    refuse_secrets(settings or ())
     if not (options.describes_a_run or recipes or fork):
         typer.echo(USAGE, err=True)
         raise typer.Exit(Exit.BAD_INPUT)
-    refuse_json(as_json=out.as_json, dry_run=dry_run)
-    _refuse_dropped(dry_run=dry_run, detach=detach, alone=not recipes, seeds=seeds)
-    require_together(policy_tokens, trials, several=recipes is not None)
+    given = {"recipes": recipes, "policy-tokens": policy_tokens, "trials": trials}
+    given |= {"reuse-from": fork, "detach": detach, "dry-run": dry_run}
+    _refuse_together(options, given, seeds=seeds, as_json=out.as_json)
     options = options.in_lake(lake)
     if recipes is not None:
-        alone = {"--recipe": recipe, "--reuse-from": fork, "--detach": detach or None}
-        alone |= {"--download": download or None, "--dry-run": dry_run or None}
-        _refuse_beside(alone)
         from ..daemon.suite import Suite, chosen_recipes
 
-        equal = None if policy_tokens is None else "equal"
+        equal, first = None if policy_tokens is None else "equal", options.seed or 0
         suite = Suite(
             config=options.preset,
             recipes=chosen_recipes(recipes) if policy_tokens is None else (),
-            seeds=tuple(range(seed or 0, (seed or 0) + seeds)),
+            seeds=tuple(range(first, first + seeds)),
             lake=lake,
             prefix=name or "-".join(filter(None, (options.stem, equal))),
             overrides=tuple(options.overrides),
@@ -206,10 +162,10 @@ def run(
     loaded = options.resolve()
     name = name or options.name_of(loaded)
     if detach and not dry_run:
-        words = [f"--set={item}" for item in settings or ()]
-        given = {"config": options.preset, "recipe": recipe, "run": name, "lake": lake}
-        given |= {"prompts": prompts, "policy": options.policy, "critic": options.critic}
-        given |= {"iterations": iterations, "seed": seed, "fork": fork}
+        words = [f"--set={item}" for item in options.settings]
+        given = {"config": options.preset, "recipe": options.recipe, "run": name, "lake": lake}
+        given |= {"prompts": options.prompts, "policy": options.policy, "critic": options.critic}
+        given |= {"iterations": options.iterations, "seed": options.seed, "reuse-from": fork}
         _detach(["run", *_as_options(given), *words], name, lake)
         return
     job = Job(config=loaded, lake=lake, name=name, fork=fork)
@@ -219,26 +175,46 @@ def run(
         work_on(job, stop_signal(loaded), announce)
 
 
-def _refuse_dropped(*, dry_run: bool, detach: bool, alone: bool, seeds: int) -> None:
-    """Refuse options that would have no effect."""
-    from ...configs.schema import ConfigError
+def _refuse_together(
+    options: RunOptions,
+    given: Mapping[str, object],
+    *,
+    seeds: int,
+    as_json: bool,
+) -> None:
+    """Refuse options that would have no effect together with others; `given` are by name."""
+    from ...configs.mistakes import ConfigError
 
-    if dry_run and detach:
-        raise ConfigError(
-            "--dry-run begins no run that --detach could leave: leave one of them out"
-        )
-    if alone and seeds != 1:
-        raise ConfigError("--seeds is for --recipes: name the seed of one run with --seed")
-
-
-def _refuse_beside(options: Mapping[str, object]) -> None:
-    from ...configs.schema import ConfigError
-
-    for option, value in options.items():
-        if value is not None:
-            raise ConfigError(
-                f"--recipes runs several recipes here, one by one: leave out {option}"
-            )
+    several, budget = given["recipes"] is not None, given["policy-tokens"]
+    alone = {"recipe": options.recipe, "download": options.download}
+    alone |= {name: given[name] for name in ("reuse-from", "detach", "dry-run")}
+    beside = next((name for name, value in alone.items() if value), None) if several else None
+    refusals = (
+        (
+            as_json and not given["dry-run"],
+            "--json prints a plan: add --dry-run, or read `lpfloop status --json`",
+        ),
+        (
+            given["dry-run"] and given["detach"],
+            "--dry-run begins no run that --detach could leave: leave one of them out",
+        ),
+        (
+            seeds != 1 and not several,
+            "--seeds is for --recipes: name the seed of one run with --seed",
+        ),
+        (
+            given["trials"] and budget is None,
+            "--trials is for methods at equal tokens: add --policy-tokens N",
+        ),
+        (
+            budget is not None and not several,
+            "--policy-tokens gives several methods one budget: name them by --recipes",
+        ),
+        (beside, f"--recipes runs several recipes here, one by one: leave out --{beside}"),
+    )
+    for refused, why in refusals:
+        if refused:
+            raise ConfigError(why)
 
 
 def resume(
@@ -301,21 +277,6 @@ def resume(
         work_on(found.job, stop_signal(found.job.config, lift_pause=True), announce)
     else:
         work_on_answers(found.job, lift_pause=True, announce=announce)
-
-
-def refuse_secrets(settings: "Sequence[str]") -> None:
-    """Refuse a key on the command line, which every user of the machine can read."""
-    from ...configs.describe import fields
-    from ...configs.schema import ConfigError
-
-    secret = {field.path.rpartition(".")[2] for field in fields() if field.secret}
-    for text in settings:
-        path = text.removeprefix("--set=").partition("=")[0].strip()
-        if path.rpartition(".")[2] in secret:
-            raise ConfigError(
-                f"--set {path}: a command line can be read by every user of this machine; set the "
-                "environment variable LPFLOOP_API_KEY instead"
-            )
 
 
 def _as_options(options: Mapping[str, object]) -> list[str]:

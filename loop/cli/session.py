@@ -10,14 +10,13 @@ import typer
 
 from ...stores.address import in_lake
 from ..data.sanitize import visible
-from .compare_commands import write_comparison
 
 if TYPE_CHECKING:
     from ...configs.schema import RunConfig
     from ..daemon.job import Job
-    from ..daemon.suite import Suite
     from ..run.reporter import Reporter
     from ..run.stop import StopSignal
+
 
 PRIVATE = 0o077
 
@@ -52,17 +51,6 @@ def work_on(job: "Job", stop: "StopSignal", announce: int | None) -> None:
     first = activation()
     before = "" if first is None else f" (once before in this shell: `{first}`)"
     say(f"next    `lpfloop report {name} --open`{before}")
-
-
-def compare_recipes(suite: "Suite") -> None:
-    """Work on a suite's runs, one after another, then print their comparison by recipe."""
-    from ..daemon.suite import run_suite
-    from ..run.terminal import say
-
-    def work(job: "Job") -> None:
-        turn(job, stop_signal(job.config, lift_pause=True))
-
-    write_comparison(suite.lake, run_suite(suite, work, say), together=True)
 
 
 def turn(job: "Job", stop: "StopSignal", announce: int | None = None) -> None:

@@ -7,14 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from ...stores.address import DEFAULT_LAKE, in_lake
-from .common import (
-    AnyRun,
-    Exit,
-    Lake,
-    chosen_run,
-    folder_of,
-)
-from .output import DocumentOutput
+from .common import Exit, chosen_run, folder_of
+from .options import AnyRun, DocumentOutput, Lake
 
 if TYPE_CHECKING:
     from ...stores.garbage import Garbage

@@ -9,18 +9,18 @@ import typer
 
 from ...stores.address import DEFAULT_LAKE, in_lake
 from ..daemon.run_request import RunOptions
-from .common import Lake, Replace, Settings
-from .output import DocumentOutput
-from .run_commands import refuse_secrets
-from .run_options import ConfigName, Critic, Policy, PromptsFile
+from .options import (
+    DocumentOutput,
+    Lake,
+    Replace,
+)
 from .session import stop_signal, turn
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from ..daemon.job import Job
     from ..studies.run_study import StudyRequest
     from ..studies.study import Study, StudyFinding
+
 
 Place = Annotated[
     Path,
@@ -46,12 +46,8 @@ def study(
     *,
     seeds: Seeds = 3,
     seed: First = 0,
-    config: ConfigName = None,
-    prompts: PromptsFile = None,
-    policy: Policy = None,
-    critic: Critic = None,
+    options: Annotated[RunOptions, "config prompts policy critic settings"],
     lake: Lake = DEFAULT_LAKE,
-    settings: Settings = None,
     output: Pages = None,
     force: Replace = False,
     out: DocumentOutput,
@@ -70,7 +66,6 @@ def study(
     from ..studies.study_pages import PageFacts, check_page, write_index, write_page
     from .tables import print_json
 
-    refuse_secrets(settings or ())
     if place.is_dir():
         studies = load_studies(place)
         if output is not None:
@@ -85,15 +80,13 @@ def study(
     found = load_study(place)
     if output is not None:
         check_page(output, found, force=force)
-    options = RunOptions(
-        config=config, prompts=prompts, policy=policy, critic=critic, settings=settings or ()
-    ).in_lake(lake)
+    chosen = options.in_lake(lake)
     request = StudyRequest(
         study=found,
         seeds=tuple(range(seed, seed + seeds)),
         lake=lake,
-        config=options.preset,
-        overrides=tuple(options.overrides),
+        config=chosen.preset,
+        overrides=tuple(chosen.overrides),
         env=os.environ,
     )
     from ..run.terminal import say
@@ -108,26 +101,25 @@ def study(
     else:
         _print_finding(found, finding, in_lake(lake))
     if output is not None:
-        models = {"--prompts": prompts, "--policy": policy, "--critic": critic}
         facts = PageFacts(
             seeds=request.seeds,
             world="the tiny world" if request.is_tiny else f"the configuration {request.config}",
-            command=_command(place, request, models, settings or []),
+            command=_command(place, request, options),
             remarks=remarks,
             where=in_lake(lake),
         )
         say(f"written: {write_page(output, found, finding, facts, force=force)}")
 
 
-def _command(
-    place: Path, request: "StudyRequest", models: "Mapping[str, str | None]", settings: list[str]
-) -> str:
+def _command(place: Path, request: "StudyRequest", options: RunOptions) -> str:
     words = ["lpfloop", "study", str(place), "--seeds", str(len(request.seeds))]
     words += ["--seed", str(request.seeds[0])]
     if not request.is_tiny:
         words += ["--config", str(request.config)]
-    words += [word for option, place in models.items() if place for word in (option, place)]
-    words += [word for setting in settings for word in ("--set", setting)]
+    words += ["--prompts", options.prompts] if options.prompts else []
+    words += ["--policy", options.policy] if options.policy else []
+    words += ["--critic", options.critic] if options.critic else []
+    words += [word for setting in options.settings for word in ("--set", str(setting))]
     return f"{shlex.join(words)}{in_lake(request.lake)}"
 
 

@@ -1,21 +1,16 @@
-"""Commands that trace rows: `show`, `diff`."""
+"""Commands that show results: `show`, `diff`, `report`, `view`."""
 
 from contextlib import closing
+from importlib.util import find_spec
+from pathlib import Path
 from typing import Annotated, Literal
 
 import typer
 
 from ...stores.address import DEFAULT_LAKE
-from .common import (
-    AnyRun,
-    Lake,
-    Limit,
-    OneIteration,
-    OneTask,
-    chosen_run,
-)
-from .output import DocumentOutput
-from .word_completion import run_names
+from ..lake.query.forms import FormError
+from .common import chosen_run
+from .options import AnyRun, DocumentOutput, Lake, Limit, OneIteration, OneTask, Replace, run_names
 
 AnyId = Annotated[
     str,
@@ -116,3 +111,72 @@ def diff(
         )
         found = compared(first, request, None if to_run is None else last)
     out.document(found.document, lambda: print_page(found.page(limit or LISTED)))
+
+
+def report(
+    name: AnyRun = None,
+    *,
+    output: Annotated[
+        Path | None,
+        typer.Option(
+            "--output", "-o", help="What to write: an HTML page; default: one in the run's folder."
+        ),
+    ] = None,
+    plots: Annotated[
+        Path | None,
+        typer.Option(help="Folder for each plot as SVG, and its rows as Parquet."),
+    ] = None,
+    show: Annotated[bool, typer.Option("--open", help="Open the page in a browser.")] = False,
+    force: Replace = False,
+    lake: Lake = DEFAULT_LAKE,
+) -> None:
+    """Write a page with the results and plots of a run."""
+    import webbrowser
+
+    from ..daemon.status import daemon_of
+    from ..lake.query.runs import open_run
+    from ..report.write_report import write_run_report
+
+    with closing(open_run(lake, name)) as run:
+        state = daemon_of(run.journal).state
+        page = write_run_report(run, state, output=output, plots=plots, force=force)
+    typer.echo(page)
+    if show:
+        webbrowser.open(page.absolute().as_uri())
+
+
+NEEDED = ("starlette", "uvicorn", "jinja2")
+
+
+def view(
+    name: AnyRun = None,
+    *,
+    lake: Lake = DEFAULT_LAKE,
+    port: Annotated[
+        int, typer.Option(min=0, max=65535, help="Port to listen on; default: any that is free.")
+    ] = 0,
+    opens: Annotated[bool, typer.Option("--open", help="Open the page in a browser.")] = False,
+) -> None:
+    """Look at runs in a browser, while they work."""
+    from ..lake.query.runs import NoSuchRunError, open_run
+    from ..run.terminal import say
+
+    def ready(place: str) -> None:
+        typer.echo(place)
+        say("open this address in a browser of this machine; Ctrl-C ends it")
+        if opens:
+            import webbrowser
+
+            webbrowser.open(place)
+
+    if missing := [module for module in NEEDED if find_spec(module) is None]:
+        from ...stores.installation import pip_install
+
+        raise FormError(f"view needs {missing[0]}: {pip_install(*missing)}")
+    if not (lake / "runs").is_dir():
+        raise NoSuchRunError(f"no lake at {lake}: start a run with `lpfloop run`")
+    if name is not None:
+        open_run(lake, name).close()
+    from ..view.server import serve
+
+    serve(lake, name, port, ready)

@@ -10,8 +10,8 @@ import typer
 
 from ...stores.address import DEFAULT_LAKE
 from ..lake.query.forms import FormError
-from .common import Exit, Lake, chosen_run
-from .output import DocumentOutput
+from .common import Exit, chosen_run
+from .options import DocumentOutput, Lake
 
 if TYPE_CHECKING:
     from ...stores.keys import Json

@@ -1,0 +1,248 @@
+"""Commands that measure: `critic-check`, `judge-check`, `eval run`, `eval reward`."""
+
+import os
+from collections.abc import Sequence
+from contextlib import closing
+from dataclasses import asdict
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from ...stores.address import DEFAULT_LAKE
+from .common import chosen_run
+from .options import (
+    AnyRun,
+    ByField,
+    DocumentOutput,
+    Human,
+    Lake,
+    Layout,
+    Plot,
+    Replace,
+    RowOutput,
+    Settings,
+)
+from .session import reporting
+
+if TYPE_CHECKING:
+    from ...stores.records import Evaluation
+
+
+class OneSplit(StrEnum):
+    """The values of `--split`."""
+
+    TRAIN = "train"
+    DEV = "dev"
+    HELD_OUT = "held-out"
+
+
+def critic_check(
+    name: AnyRun = None,
+    *,
+    by: Annotated[
+        str,
+        typer.Option(
+            help="Group by this: task, kind, family, iteration, split, aspect or reference, or "
+            "several with commas."
+        ),
+    ] = "task",
+    split: Annotated[
+        OneSplit | None, typer.Option(help="Only these prompts; default: all.")
+    ] = None,
+    sample: Annotated[
+        int, typer.Option(min=1, help="Draw at most N answers of each group at random.")
+    ] = 2000,
+    distributions: Annotated[
+        bool,
+        typer.Option(
+            "--distributions", help="Show how many right and wrong answers got each score."
+        ),
+    ] = False,
+    lake: Lake = DEFAULT_LAKE,
+    out: RowOutput,
+) -> None:
+    """Check whether a critic tells right from wrong answers.
+
+    And whether a reward model does.
+    """
+    from ..daemon.check_critic import named_groups, run_groups
+    from ..evaluation.critic_answers import AnswerDraw
+    from ..evaluation.critic_check import figures
+    from ..evaluation.critic_report import distributions as distributed
+    from ..evaluation.critic_report import figures_frame, print_figures
+    from ..lake.query.runs import open_run
+
+    draw = AnswerDraw(
+        by=named_groups(by),
+        split=None if split is None else split.value,
+        limit=sample,
+    )
+    with closing(open_run(lake, name)) as run:
+        groups = run_groups(run, draw)
+    if distributions:
+        out.rows(distributed(groups))
+        return
+    found = [figures(group) for group in groups]
+    if out.is_table:
+        print_figures(found, sample)
+    else:
+        out.rows(figures_frame(found))
+
+
+def judge_check(
+    sources: Annotated[
+        list[str] | None,
+        typer.Argument(
+            help="Files of judgments, or names of runs; default: the latest run.",
+            metavar="RUN|FILE...",
+        ),
+    ] = None,
+    *,
+    form: Layout = None,
+    human: Human = None,
+    by: ByField = None,
+    second: Annotated[
+        str | None, typer.Option(help="Also show how this judge agrees, by wins, ties and losses.")
+    ] = None,
+    model: Annotated[
+        str | None, typer.Option(help="Also show how often this model's outputs win, tie and lose.")
+    ] = None,
+    plot: Plot = None,
+    force: Replace = False,
+    lake: Lake = DEFAULT_LAKE,
+    out: DocumentOutput,
+) -> None:
+    """Check how well judges agree with people.
+
+    Also their bias, variance, preferences and consistency.
+    """
+    from ..evaluation.judge_report import document, judge_report, plot_report, print_report
+    from ..evaluation.judgment_sources import JudgmentReading
+    from ..evaluation.plots import check_plot
+    from ..lake.imports.import_formats import named_layout
+
+    if plot is not None:
+        check_plot(plot, force=force)
+    report = judge_report(
+        sources or [chosen_run(lake, None, tell=True)],
+        lake,
+        JudgmentReading(human=human or (), by=by, layout=named_layout(form)),
+        second=second,
+        model=model,
+    )
+    if plot is not None:
+        plot_report(plot, report, force=force)
+    out.document(document(report), lambda: print_report(report))
+
+
+def evaluate(
+    name: AnyRun = None,
+    *,
+    lake: Lake = DEFAULT_LAKE,
+    iteration: Annotated[
+        str | None,
+        typer.Option(
+            "--iteration",
+            metavar="T|M_T|M_T@STEP|latest|best",
+            help="Only this iteration: the model of that name.",
+        ),
+    ] = None,
+    prompts: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="FILE|NAME=FILE",
+            help="Prompts: a file to measure on, instead of the held-out ones.",
+        ),
+    ] = None,
+    out: DocumentOutput,
+) -> None:
+    """Measure a run's models on held-out or other prompts."""
+    from ...stores.frames import rows_frame
+    from ...stores.records import Evaluation
+    from ..daemon.evaluate_run import evaluate_run, files_of
+
+    name = chosen_run(lake, name, tell=True)
+    with reporting() as reporter:
+        found = evaluate_run(lake, name, iteration, files_of(prompts or ()), reporter)
+    if out.is_table:
+        _print_measured(lake, name, found)
+    else:
+        out.rows(rows_frame(Evaluation, found))
+
+
+def _print_measured(lake: Path, name: str, found: "Sequence[Evaluation]") -> None:
+    """Print the results on the benchmarks of these numbers, of the models that they are about."""
+    from rich.console import Console
+
+    from ..lake.query.model_figures import run_results
+    from ..lake.query.runs import open_run
+    from ..report.result_table import print_results
+
+    splits = dict.fromkeys(_split(number.benchmark) for number in found)
+    with closing(open_run(lake, name)) as run:
+        results = [run_results(run, split=split) for split in splits]
+    for of in results:
+        print_results(Console(), of.only({number.iteration for number in found}))
+
+
+def _split(benchmark: str) -> str:
+    """Return the split under which results on a benchmark are shown, held-out for all its sets."""
+    from ..data.splits import HELD_OUT, is_measured_on
+
+    return HELD_OUT if is_measured_on(benchmark, HELD_OUT) else benchmark
+
+
+def reward_check(
+    *,
+    reward: Annotated[str, typer.Option(help="Reward model: a folder, or tiny.")],
+    preferences: Annotated[
+        list[Path], typer.Option(help="File of preferences of people; can be repeated.")
+    ],
+    form: Layout = None,
+    by: ByField = None,
+    human: Human = None,
+    settings: Settings = None,
+    out: DocumentOutput,
+) -> None:
+    """Measure how a reward model agrees with people."""
+    from rich.console import Console
+
+    from ...configs.load import load_config
+    from ...configs.schema import ConfigError
+    from ...policies.engines.engine import EngineError
+    from ...policies.workers.identity import check_folder
+    from ..data.sanitize import one_line
+    from ..evaluation.figure_tables import print_figures
+    from ..evaluation.judge_report import NAME, interval_text
+    from ..evaluation.judgment_sources import JudgmentReading
+    from ..evaluation.preference_sets import read_preferences
+    from ..evaluation.reward_accuracy import accuracies, scores_of
+    from ..lake.imports.import_formats import named_layout
+    from ..run.models import locate_model
+    from ..run.terminal import say
+    from .tables import print_json
+
+    config = load_config(None, None, settings or (), os.environ).reward
+    reading = JudgmentReading(human=human or (), by=by, layout=named_layout(form))
+    found = read_preferences(preferences, reading)
+    folder = Path(locate_model(reward, "reward"))
+    try:
+        check_folder(folder)
+    except EngineError as error:
+        raise ConfigError(f"--reward: {error}") from error
+    rows = accuracies(found.choices, scores_of(config, folder, found.choices))
+    if out.as_json:
+        print_json({"tied": found.tied, "tasks": [asdict(row) for row in rows]})
+        return
+    print_figures(
+        Console(),
+        [("task", [one_line(row.task, limit=NAME) for row in rows])],
+        [
+            ("accuracy %", [interval_text(row.accuracy) for row in rows]),
+            ("choices", [f"{row.choices:,}" for row in rows]),
+            ("unscored", [f"{row.unscored:,}" for row in rows]),
+        ],
+    )
+    say(f"{len(found.choices)} choices of people; {found.tied} ties and split votes left out")

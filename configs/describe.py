@@ -128,24 +128,6 @@ def _walk(
 
 
 @cache
-def _settable() -> Mapping[str, ConfigField]:
-    return _by_path(_walk(RunConfig, ""))
-
-
-@cache
-def _fields() -> Mapping[str, ConfigField]:
-    return _by_path(every_field())
-
-
-def _by_path(found: Iterable[ConfigField]) -> Mapping[str, ConfigField]:
-    """Return fields by path. Recipes share names of settings; the first recipe's default counts."""
-    fields = dict[str, ConfigField]()
-    for field in found:
-        fields.setdefault(field.path, field)
-    return fields
-
-
-@cache
 def every_field() -> Sequence[ConfigField]:
     """Return every field, with one for each recipe that has a setting of the name.
 
@@ -155,21 +137,31 @@ def every_field() -> Sequence[ConfigField]:
     return (*_walk(ModelConfig, f"{MODELS}.{ANY_NAME}."), *own)
 
 
-def fields() -> Iterator[ConfigField]:
-    """Yield every field of the configuration, with the fields of all recipes."""
-    yield from _fields().values()
+@cache
+def fields() -> Sequence[ConfigField]:
+    """Return every field of the configuration, with the fields of all recipes."""
+    return _by_path(every_field())
 
 
-def settable() -> Iterator[ConfigField]:
-    """Yield every field of a loaded configuration, each role with the fields of its engine."""
-    yield from _settable().values()
+@cache
+def settable() -> Sequence[ConfigField]:
+    """Return every field of a loaded configuration, each role with the fields of its engine."""
+    return _by_path(_walk(RunConfig, ""))
+
+
+def _by_path(found: Iterable[ConfigField]) -> Sequence[ConfigField]:
+    """Return a field for each path. Recipes share names of settings; the first one's counts."""
+    by_path = dict[str, ConfigField]()
+    for field in found:
+        by_path.setdefault(field.path, field)
+    return tuple(by_path.values())
 
 
 @cache
 def roles() -> tuple[str, ...]:
     """Return the paths of the sections that have a model with an engine, such as `policy`."""
-    kind = f"{ENGINE}kind"
-    return tuple(path.removesuffix(kind) for path in _settable() if path.endswith(kind))
+    paths, kind = (field.path for field in settable()), f"{ENGINE}kind"
+    return tuple(path.removesuffix(kind) for path in paths if path.endswith(kind))
 
 
 def resolve_config(config: RunConfig) -> dict[str, Any]:

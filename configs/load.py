@@ -197,33 +197,14 @@ def load_with_sources(
     outside = from_environment(env)
     outside += overrides_given(overrides)
     layers = _layers(source, _chosen_recipe(recipe, outside))
-    merged = _merge(layers, outside)
-    if MODELS in merged.values:
-        _require_models(merged)
-        merged = _merge(layers, outside, merged.named_models())
-        _require_models(merged)
-        merged.give_models()
-    config = _validate(merged, env)
-    return config, {".".join(path): source for path, source in merged.sources.items()}
-
-
-def _merge(
-    layers: Sequence[Layer], outside: Sequence[Override], named: Mapping[str, str] | None = None
-) -> MergedLayers:
-    merged = MergedLayers(named)
-    for layer in layers:
-        merged.add(layer)
-    for override in outside:
-        merged.put(override)
-    return merged
-
-
-def _require_models(merged: MergedLayers) -> None:
-    """Refuse models by name that are not well-formed."""
+    merged = MergedLayers(layers, outside)
     try:
-        ModelsByName.model_validate({MODELS: merged.values[MODELS]})
+        ModelsByName.model_validate({MODELS: merged.values.get(MODELS, {})})
     except ValidationError as error:
         raise ConfigError(explain(error, merged.sources)) from None
+    merged.give_models()
+    config = _validate(merged, env)
+    return config, {".".join(path): source for path, source in merged.sources.items()}
 
 
 def defaults_of(config: RunConfig) -> RunConfig:
@@ -250,10 +231,8 @@ def stored_config(
     name = named_recipe(stored)
     if not to_run and name is not None and names_function(name):
         stored["recipe"] = Recipe(name=name)
-    merged = MergedLayers()
-    merged.add(Layer(source="the stored configuration of the run", values=stored))
-    for item in overrides_given(overrides):
-        merged.put(item)
+    layer = Layer(source="the stored configuration of the run", values=stored)
+    merged = MergedLayers([layer], overrides_given(overrides))
     return _validate(merged, env)
 
 
@@ -263,8 +242,9 @@ def _validate(merged: MergedLayers, env: Mapping[str, str]) -> RunConfig:
     if isinstance(recipe, dict):
         cast("Values", recipe).setdefault("name", DEFAULT_RECIPE)
     for field in settable() if env.get(API_KEY) else ():
-        if field.secret and not merged.has(field.path):
-            merged.put(Override(source=API_KEY, path=field.path, value=env[API_KEY]))
+        path = tuple(field.path.split("."))
+        if field.secret and path not in merged.sources:
+            merged.put(path, env[API_KEY], API_KEY)
     try:
         return RunConfig.model_validate(merged.values)
     except ValidationError as error:

@@ -119,9 +119,7 @@ def _leaf(path: str) -> str:
 
 
 def _comment(field: SetField, sources: Mapping[str, str]) -> str:
-    names = field.path.split(".")
-    above = (sources.get(".".join(names[:length])) for length in range(len(names), 0, -1))
-    labels = [source for source in [next(filter(None, above), None)] if source]
+    labels = [sources[field.path]] if field.path in sources else []
     if not field.is_default:
         default = flow(field.default)
         labels.append(f"default {default}" if len(default) <= LONGEST else "not the default")

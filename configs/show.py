@@ -11,7 +11,7 @@ import yaml
 from pydantic import TypeAdapter
 from pydantic_core import to_jsonable_python
 
-from .describe import effect_of, every_field, is_secret
+from .describe import effect_of, every_field, is_secret, settable
 from .engines import ModelsByName
 from .load import defaults_of
 from .read import EXTENDS, presets
@@ -174,50 +174,29 @@ SHOWN = (
     *("policy.sampling.max_tokens", "critic.model"),
 )
 """The fields that a beginner needs first."""
-SUGGESTED: Mapping[str, object] = {
-    "prompts.held_out": "FILE",
-    "reward.model": "FOLDER",
-    "training.lora.r": 16,
-    "budget.hours": 8,
-    "tracking.to": ["tensorboard"],
-}
-"""Commented settings of a new file, each with an example value."""
 
 
 def starter(config: RunConfig, preset: str, file: str, chosen: Sequence[str] = ()) -> str:
     """Return the YAML of a file that makes `config` of a preset; `chosen` fields are shown, too."""
-    values = _values(config)
-    shown = {path: values[path] for path in dict.fromkeys((*SHOWN, *chosen)) if path in values}
-    written = {**shown, **{path: v for path, v in SUGGESTED.items() if path not in shown}}
-    descriptions = {
-        f.path: f.description for f in every_field() if f.recipe in ("", config.recipe.name)
-    }
-    lines = [*_head(preset, file), f"{EXTENDS}: {preset}"]
-    tops = dict.fromkeys(path.partition(".")[0] for path in written)
-    for top in sorted(tops, key=lambda top: top not in written):
-        inside = [path for path in written if path.partition(".")[0] == top]
-        idle = not any(path in shown for path in inside)
-        block = list[tuple[str, list[str]]]()
-        for path in sorted(inside, key=lambda path: path.count(".")):
-            line = f"{_leaf(path)}: {flow(written[path])}"
-            off = path not in shown and not idle
-            block.append((path, [*_wrap_comment(descriptions[path]), f"# {line}" if off else line]))
-        if top not in written:
-            section: Section = getattr(config, top)
-            lines += ["", *_wrap_comment((section.__doc__ or "").partition("\n")[0])]
-        # A section of suggestions alone is commented out as a whole.
-        lines += [f"# {line}" if idle else line for line in _laid_out(block)]
-    return "\n".join(lines) + "\n"
+    values, written = _values(config), shlex.quote(file)
+    shown = [path for path in dict.fromkeys((*SHOWN, *chosen)) if path in values]
+    tops = [path.partition(".")[0] for path in shown]
+    shown.sort(key=lambda path: (tops.index(path.partition(".")[0]), path.count(".")))
+    known = (*settable(), *every_field())
+    about = {f.path: f.description for f in known if f.recipe in ("", config.recipe.name)}
+    fields = (
+        (path, [*_wrap_comment(about[path]), f"{_leaf(path)}: {flow(values[path])}"])
+        for path in shown
+    )
+    head = f"""\
+# A run of lpfloop: `lpfloop run --config {written}`.
+# All other settings are those of the preset `{preset}`; to see them:
+#   lpfloop config show --config {written} --defaults
+# Every field that can be set, with its meaning:
+#   lpfloop config show --schema
+{EXTENDS}: {preset}"""
+    return "\n".join([head, *_laid_out(fields)]) + "\n"
 
 
-def _head(preset: str, file: str) -> Iterator[str]:
-    written = shlex.quote(file)
-    yield f"# A run of lpfloop: `lpfloop run --config {written}`."
-    yield f"# All other settings are those of the preset `{preset}`; to see them:"
-    yield f"#   lpfloop config show --config {written} --defaults"
-    yield "# Lines behind a # are suggestions. Every field that can be set, with its meaning:"
-    yield "#   lpfloop config schema"
-
-
-def _wrap_comment(text: str) -> Iterator[str]:
-    yield from textwrap.wrap(text, WIDTH, initial_indent="# ", subsequent_indent="# ")
+def _wrap_comment(text: str) -> list[str]:
+    return textwrap.wrap(text, WIDTH, initial_indent="# ", subsequent_indent="# ")

@@ -33,11 +33,13 @@ def refused(told, reason):
 
 
 def test_file_makes_what_options_would():
-    told = invoke("init", *OWN, "--set", "training.dpo.beta=0.3", "--recipe", "critique-model")
+    changed = ["training.dpo.beta=0.3", "policy.engine.cpu_threads=1"]
+    options = [word for setting in changed for word in ("--set", setting)]
+    told = invoke("init", *OWN, *options, "--recipe", "critique-model")
     assert told.exit_code == Exit.DONE, told.stderr
     assert told.stdout == "lpfloop.yaml\n"
     said = ["policy.model=tiny", "critic.model=tiny", "prompts.source=prompts.jsonl"]
-    meant = load_config("own", "critique-model", [*said, "training.dpo.beta=0.3"], {})
+    meant = load_config("own", "critique-model", [*said, *changed], {})
     assert load_config("lpfloop.yaml", None, (), {}) == meant
 
 

@@ -36,15 +36,12 @@ from ...configs.recipes import (
     UltraFeedbackPPO,
 )
 from ...configs.schema import ConfigError, RunConfig
-from ...stores.journal_reader import JOURNAL
-from ...stores.lake import run_folder
 from ...stores.side_evals import measured_beside
 from ..data.splits import DEV, PARTS, TRAIN
 from ..data.stage_names import is_eval_set
 from ..evaluation.compare_runs import measured_scores
 from ..evaluation.token_course import SpentUnit, spent_units
 from ..lake.query.figures import measured_metrics
-from ..lake.query.model_names import checkpoints
 from ..lake.query.policy_figures import USUAL, values_of
 from ..lake.query.runs import open_run
 from ..recipes import RECIPES
@@ -95,7 +92,6 @@ USUALLY = {
     "verdict.on_regression": "continue",
     "alarms.on_alarm": "continue",
     "assessment.kl": True,
-    "report.each_iteration": False,
     # Prompts that a method does not use are not set aside for it.
     "prompts.parts.layout": "used",
 }
@@ -271,7 +267,9 @@ class EqualComparison:
             return None
         # Of equal scores the first: the preset's own settings before others.
         best = max(scores, key=scores.__getitem__)
-        compared = compared_size(_course(lake, best)[1], size, self.budget, method.prompts)
+        with closing(open_run(lake, best)) as run:
+            spent = list(spent_units(run.journal))
+        compared = compared_size(spent, size, self.budget, method.prompts)
         listing = ", ".join(
             f"{score:.3f} by {_settings_text(trials[name])}" for name, score in scores.items()
         )
@@ -282,19 +280,12 @@ class EqualComparison:
         return trials[best], compared
 
     def _compare(self, recipe: str, settings: Mapping[str, float], size: RunSize, seed: int) -> str:
-        """Run a method under a seed; iterations are added while one more fits into the budget."""
-        lake, name = self.suite.lake, self.suite.name(recipe, seed)
+        """Run a method under a seed; return the name of the run."""
+        name = self.suite.name(recipe, seed)
         self.note(f"{name}: {recipe}, {size}")
         config = self._config(recipe, seed, settings, size.settings(points=POINTS))
-        iterations = max(size.iterations, _course(lake, name)[0])
-        while True:
-            longer = config.model_copy(update={"iterations": iterations})
-            ended = work_on(Job(config=longer, lake=lake, name=name), self.turn, self.note)
-            made, units = _course(lake, name)
-            last = _spent(unit for unit in units if unit.iteration == made)
-            if ended or size.method or not made or _spent(units) + last > self.budget:
-                return name
-            iterations += 1
+        work_on(Job(config=config, lake=self.suite.lake, name=name), self.turn, self.note)
+        return name
 
 
 def _trials_of(recipe: str, count: int) -> tuple[Trial, ...]:
@@ -379,23 +370,8 @@ def _dev_scores(lake: Path, names: Mapping[str, object]) -> tuple[str, dict[str,
 
 def _measured(lake: Path, name: str) -> dict[str, float]:
     """Return the figures of a run's last policy on dev prompts; empty without a trained one."""
-    if not _exists(lake, name):
-        return {}
     with closing(open_run(lake, name)) as run:
         scores = measured_scores(run).filter(pl.col("benchmark") == DEV, pl.col("iteration") > 0)
     metrics = measured_metrics(scores)
     found = {figure.name: values_of(scores, figure, metrics) for figure in USUAL}
     return {figure: fmean(of[max(of)].values()) for figure, of in found.items() if of}
-
-
-def _course(lake: Path, name: str) -> tuple[int, list[SpentUnit]]:
-    """Return how many iterations a run has made, and the units that it has spent on."""
-    if not _exists(lake, name):
-        return 0, []
-    with closing(open_run(lake, name)) as run:
-        made = max((policy.iteration for policy in checkpoints(run)), default=0)
-        return made, list(spent_units(run.journal))
-
-
-def _exists(lake: Path, name: str) -> bool:
-    return (run_folder(lake, name) / JOURNAL).exists()

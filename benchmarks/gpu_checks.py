@@ -469,7 +469,7 @@ def check_tiny_run(place: Place) -> None:
     count = 3 * place.scale.asked
     settings = [f"prompts.per_iteration={count}", *(f"{r}.engine.kind=transformers" for r in ROLES)]
     settings += [f"prompts.{name}={count // 2}" for name in ("max_test", "max_dev")]
-    settings += ["training.min_pairs=2", "report.each_iteration=false"]
+    settings.append("training.min_pairs=2")
     sets = [word for setting in settings for word in ("--set", setting)]
     devices = {"card": {}, "CPU": {"CUDA_VISIBLE_DEVICES": ""}} if ON_GPU else {"CPU": {}}
     began = time.perf_counter()

@@ -170,14 +170,6 @@ class RewardConfig(Section):
     )
 
 
-class ReportConfig(Section):
-    """A page on the run, which `lpfloop report` writes at any time."""
-
-    each_iteration: bool = cosmetic(
-        default=True, description="write it after each iteration, in a separate process"
-    )
-
-
 Tracker = Literal["tensorboard", "trackio", "wandb"]
 
 
@@ -321,7 +313,6 @@ class RunConfig(Section):
     )
     smoke: SmokeConfig = SmokeConfig()
     tracking: TrackingConfig = TrackingConfig()
-    report: ReportConfig = ReportConfig()
     shutdown_timeout_s: float = live(
         30.0, "how long a stop waits for work in flight, in seconds", ge=0
     )

@@ -16,8 +16,6 @@ os.environ.update(
         "AWS_ACCESS_KEY_ID": "made-up-id",
         "AWS_SECRET_ACCESS_KEY": "made-up-secret-key",
         "AWS_REGION": "us-east-1",
-        # Reports after each iteration take seconds; the tests about reports ask for them.
-        "LPFLOOP_REPORT__EACH_ITERATION": "false",
     }
 )
 

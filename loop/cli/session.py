@@ -61,7 +61,6 @@ def turn(job: "Job", stop: "StopSignal", announce: int | None = None) -> None:
     from ..daemon.logs import LogReporter, Tee, bound_logs, logging_to
     from ..daemon.loop import run_loop
     from ..daemon.planning import announce_plan, announce_refined
-    from ..daemon.run_reports import run_reports
 
     hide_environment()
     hide_secrets_of(job.config)
@@ -82,7 +81,6 @@ def turn(job: "Job", stop: "StopSignal", announce: int | None = None) -> None:
 
         ending.enter_context(stop.on_signals())
         if job.answers is None:
-            reports = ending.enter_context(run_reports(job, reporter))
             run_loop(
                 job,
                 reporter,
@@ -90,7 +88,6 @@ def turn(job: "Job", stop: "StopSignal", announce: int | None = None) -> None:
                 on_open=on_open,
                 on_begin=announce_plan,
                 on_tried=announce_refined,
-                on_turned=reports.after,
             )
         else:
             critique_answers(job, reporter, stop, on_open=on_open)

@@ -51,7 +51,6 @@ def turn(
     prompts: Sequence[Prompt],
     *,
     on_tried: Callable[[], None] = lambda: None,
-    on_turned: Callable[[Run, int], None] = lambda _run, _iteration: None,
 ) -> str:
     """Evaluate the policy that the run begins with, then make and evaluate the next ones to M_N.
 
@@ -88,7 +87,6 @@ def turn(
         report_score(run, number, course)
         note_duplicates(run, number)
         log_iteration(run, number)
-        on_turned(run, number)
         # On resuming, a later iteration's training may wait there for its turn.
         if number == max(state.iteration for state in run.store.journal.stages()):
             _discard_work(run)

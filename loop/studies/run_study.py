@@ -34,9 +34,8 @@ DONE = "done: "
 EVERY_ARM = (
     "verdict.on_regression=continue",
     "alarms.on_alarm=continue",
-    "report.each_iteration=false",
 )
-"""Of all arms: a study has each model, be it worse or not, and its own page instead of a report."""
+"""Of all arms: a study has each model, be it worse or not."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -19,9 +19,9 @@ from world import KILLED, RUN, Attempt, Silent, loop_and_look, seen, small_confi
 
 from lpfloop.configs.schema import RunConfig
 from lpfloop.loop.cli.app import app
+from lpfloop.loop.daemon import iterations
 from lpfloop.loop.daemon.job import Job
 from lpfloop.loop.daemon.loop import run_loop
-from lpfloop.loop.run.run import Run
 from lpfloop.loop.run.stop import StopSignal
 from lpfloop.stores import journal_snapshots, run_lease
 from lpfloop.stores.address import STATE, lake_folder
@@ -297,12 +297,8 @@ def test_killed_head_same_digest(point, machine, url, s3_server, config, digest,
 def _kept_after_each_iteration(lake: Path, *, endpoint: str, config: RunConfig) -> None:
     """Run the loop with a snapshot after each iteration at least, however quick the loop is."""
     os.environ.update(environment(endpoint))
-    job = Job(config=config, lake=lake, name=RUN)
-
-    def keep(run: Run, _: object) -> None:
-        run.store.journal.keeper.take_snapshot()
-
-    run_loop(job, Silent(), StopSignal(), on_turned=keep)
+    iterations.log_iteration = lambda run, _: run.store.journal.keeper.take_snapshot()
+    run_loop(Job(config=config, lake=lake, name=RUN), Silent(), StopSignal())
 
 
 def test_killed_takeover_begins_again(machine, s3_server):

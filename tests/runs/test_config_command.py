@@ -78,8 +78,7 @@ def test_key_is_not_shown(lake, tmp_path):
     assert KEY not in text + shown(lake, "--config", secret, "--json")
 
 
-def test_differences(lake, environ):
-    environ.pop("LPFLOOP_REPORT__EACH_ITERATION", None)
+def test_differences(lake):
     same = invoke(lake, "diff", "r", "r", "--json")
     assert json.loads(same.stdout) == []
     rows = json.loads(invoke(lake, "diff", "r", "tiny", "--json").stdout)

@@ -8,7 +8,6 @@ and a fine-tuned model's name may hide it, so the marks of all families are brok
 
 import re
 from functools import cache
-from types import MappingProxyType
 
 WORD_JOINER = "\u2060"
 """Invisible, and not part of any mark: after a mark's first character it breaks the mark."""
@@ -17,51 +16,17 @@ _BAR = "\uff5c"
 """The fullwidth bar, in the marks of DeepSeek."""
 
 SHAPES = (r"<\|\w+\|>", rf"<{_BAR}[^\s<>{_BAR}]+{_BAR}>")
-"""The marks of most families: `<|im_start|>`, `<|eot_id|>`, `<|user|>`."""
+"""The marks of most families: `<|im_start|>`, `<|eot_id|>`, `<|user|>`; DeepSeek's."""
 
-_INSTRUCTION = ("<s>", "</s>", "<unk>", "[INST]", "[/INST]")
-
-FAMILIES = MappingProxyType(
-    {
-        "chatml": ("<|im_start|>", "<|im_end|>", "<|im_sep|>", "<|endoftext|>"),
-        "cohere": (
-            *("<BOS_TOKEN>", "<EOS_TOKEN>", "<|START_OF_TURN_TOKEN|>", "<|END_OF_TURN_TOKEN|>"),
-            *("<|SYSTEM_TOKEN|>", "<|USER_TOKEN|>", "<|CHATBOT_TOKEN|>"),
-        ),
-        "deepseek": tuple(
-            f"<{_BAR}{name}{_BAR}>"
-            for name in ("begin▁of▁sentence", "end▁of▁sentence", "System", "User", "Assistant")
-        ),
-        "gemma": (
-            *("<bos>", "<eos>", "<pad>", "<unk>", "<start_of_turn>", "<end_of_turn>"),
-            *("<|turn>", "<turn|>", "<|channel>", "<channel|>"),
-        ),
-        "glm": (
-            *("[gMASK]", "[MASK]", "[sMASK]", "<sop>", "<eop>", "<|endoftext|>"),
-            *("<|system|>", "<|user|>", "<|assistant|>", "<|observation|>"),
-        ),
-        "gpt-oss": (
-            *("<|start|>", "<|message|>", "<|channel|>", "<|constrain|>"),
-            *("<|end|>", "<|return|>", "<|call|>"),
-        ),
-        "llama2": (*_INSTRUCTION, "<<SYS>>", "<</SYS>>"),
-        "llama3": (
-            *("<|begin_of_text|>", "<|end_of_text|>", "<|start_header_id|>", "<|end_header_id|>"),
-            *("<|eot_id|>", "<|eom_id|>", "<|python_tag|>", "<|header_start|>", "<|header_end|>"),
-            *("<|eot|>", "<|eom|>"),
-        ),
-        "minimax": ("]~!b[", "]~b]", "[e~["),
-        "mistral": (
-            *_INSTRUCTION,
-            *("[SYSTEM_PROMPT]", "[/SYSTEM_PROMPT]", "[AVAILABLE_TOOLS]", "[/AVAILABLE_TOOLS]"),
-            *("[TOOL_CALLS]", "[TOOL_RESULTS]", "[/TOOL_RESULTS]", "[TOOL_CONTENT]", "[CALL_ID]"),
-            *("[ARGS]", "[THINK]", "[/THINK]"),
-        ),
-        "phi": ("<|system|>", "<|user|>", "<|assistant|>", "<|end|>", "<|im_sep|>", "<|im_end|>"),
-        "qwen": ("<|im_start|>", "<|im_end|>", "<|endoftext|>", "<|object_ref_start|>"),
-    }
+MARKS = (
+    *("<s>", "</s>", "<unk>", "<bos>", "<eos>", "<pad>", "<BOS_TOKEN>", "<EOS_TOKEN>"),
+    *("<start_of_turn>", "<end_of_turn>", "<|turn>", "<turn|>", "<|channel>", "<channel|>"),
+    *("[gMASK]", "[MASK]", "[sMASK]", "<sop>", "<eop>", "]~!b[", "]~b]", "[e~["),
+    *("[INST]", "[/INST]", "<<SYS>>", "<</SYS>>", "[SYSTEM_PROMPT]", "[/SYSTEM_PROMPT]"),
+    *("[AVAILABLE_TOOLS]", "[/AVAILABLE_TOOLS]", "[TOOL_CALLS]", "[TOOL_RESULTS]"),
+    *("[/TOOL_RESULTS]", "[TOOL_CONTENT]", "[CALL_ID]", "[ARGS]", "[THINK]", "[/THINK]"),
 )
-"""The marks of the common families."""
+"""Other marks: of Cohere, Gemma, GLM, Llama 2, MiniMax and Mistral."""
 
 
 def broken(text: str) -> str:
@@ -76,7 +41,6 @@ def _starts() -> re.Pattern[str]:
     The check of the first character comes before the look-behind for the whole mark, so that
     the search skips from one such character to the next.
     """
-    known = set[str]().union(*FAMILIES.values())
-    marks = "|".join((*SHAPES, *map(re.escape, sorted(known))))
-    firsts = re.escape("".join(sorted({mark[0] for mark in (*SHAPES, *known)})))
+    marks = "|".join((*SHAPES, *map(re.escape, MARKS)))
+    firsts = re.escape("".join(sorted({mark[0] for mark in (*SHAPES, *MARKS)})))
     return re.compile(f"[{firsts}](?<=(?=(?:{marks})).)", re.DOTALL)

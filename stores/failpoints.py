@@ -8,7 +8,6 @@ the second renaming of a part, and no space at each sync of one.
 
 import errno
 import os
-import re
 import signal
 import threading
 from collections.abc import Callable, Generator, Mapping, Sequence
@@ -21,32 +20,10 @@ Action = Callable[[str], object]
 Hook = Callable[[str], Action | None]
 """Called with the name of a failpoint that was reached; returns the action there."""
 
+_SIGNALS = {"kill": signal.SIGKILL, "stop": signal.SIGSTOP}
+_ERRORS = {"enospc": errno.ENOSPC, "edquot": errno.EDQUOT, "eio": errno.EIO}
 _lock = threading.Lock()
 _hooks: list[Hook] = []
-
-
-class FailpointError(ValueError):
-    """An armed place that is not NAME or NAME#NTH, or an unknown action."""
-
-
-def _signal(number: signal.Signals) -> Action:
-    return lambda _: os.kill(os.getpid(), number)
-
-
-def _error(code: int) -> Action:
-    def fail(name: str) -> None:
-        raise OSError(code, f"{os.strerror(code)} (failpoint {name})")
-
-    return fail
-
-
-_ACTIONS: Mapping[str, Action] = {
-    "kill": _signal(signal.SIGKILL),
-    "stop": _signal(signal.SIGSTOP),
-    "enospc": _error(errno.ENOSPC),
-    "edquot": _error(errno.EDQUOT),
-    "eio": _error(errno.EIO),
-}
 _rehearsing = 0
 """The number of rehearsals in progress, during which failpoints are ignored."""
 
@@ -114,7 +91,7 @@ def arm_from_environment() -> None:
     """Arm the failpoints in the environment variable, for the process's life; called when imported.
 
     Raises:
-        FailpointError: naming the invalid place or action.
+        ValueError: for an unknown action.
     """
     for entry in filter(None, os.environ.get(VARIABLE, "").split(",")):
         place, _, action = entry.strip().rpartition(":")
@@ -122,18 +99,22 @@ def arm_from_environment() -> None:
 
 
 def _trap(place: str, action: str | Action) -> Hook:
-    match = re.fullmatch(r"([^#]+)(?:#([1-9][0-9]*))?", place)
-    if match is None:
-        raise FailpointError(f"{place!r} is not NAME or NAME#NTH, NTH counting from 1")
-    if isinstance(action, str):
-        if action not in _ACTIONS:
-            raise FailpointError(f"failpoint action {action!r} is not one of {', '.join(_ACTIONS)}")
-        action = _ACTIONS[action]
-    point, nth, found = match[1], int(match[2]) if match[2] else None, action
+    point, _, nth = place.partition("#")
+    if isinstance(action, str) and action not in {*_SIGNALS, *_ERRORS}:
+        raise ValueError(f"failpoint action {action!r} is unknown")
     met = count(1)
 
+    def fail(name: str) -> None:
+        if callable(action):
+            action(name)
+        elif action in _SIGNALS:
+            os.kill(os.getpid(), _SIGNALS[action])
+        else:
+            code = _ERRORS[action]
+            raise OSError(code, f"{os.strerror(code)} (failpoint {name})")
+
     def hook(name: str) -> Action | None:
-        return found if name == point and nth in (None, next(met)) else None
+        return fail if name == point and nth in ("", str(next(met))) else None
 
     return hook
 

@@ -1,12 +1,12 @@
 """A text with the marks of a chat template stays a text, and reads unchanged."""
 
-from lpfloop.stores.chat_markers import FAMILIES, WORD_JOINER, broken
+from chat_marks import CHAT_MARKS
 
-EVERY = sorted({mark for marks in FAMILIES.values() for mark in marks})
+from lpfloop.stores.chat_markers import WORD_JOINER, broken
 
 
 def test_every_mark_broken(subtests):
-    for mark in EVERY:
+    for mark in CHAT_MARKS:
         with subtests.test(case=mark):
             text = broken(f"yes{mark}{mark}system\nno")
             assert mark not in text

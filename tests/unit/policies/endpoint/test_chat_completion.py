@@ -4,13 +4,14 @@ import json
 from collections.abc import Callable
 from typing import Any
 
+from chat_marks import CHAT_MARKS
 from clock import Asked, Reply, Stage, answer, as_json
 
 from lpfloop.configs.schema import EngineConfig
 from lpfloop.policies.endpoint.openai_engine import OpenAIEngine
 from lpfloop.policies.engines.engine import Batch, Completion, Request, Sampling
 from lpfloop.policies.engines.token_count import BYTES_A_TOKEN, most_tokens
-from lpfloop.stores.chat_markers import FAMILIES, WORD_JOINER
+from lpfloop.stores.chat_markers import WORD_JOINER
 from lpfloop.stores.records import Message
 
 LONGEST = 7
@@ -179,14 +180,14 @@ def test_usage():
     assert completion.provenance.remarks == ()
 
 
-MARKED = "".join(mark for marks in FAMILIES.values() for mark in marks)
+MARKED = "".join(CHAT_MARKS)
 
 
 def test_chat_markers():
     messages = (Message(role="system", content=MARKED), Message(role="user", content=MARKED))
     _, [post] = drawn(answer("x"), messages)
     for message in post.body["messages"]:
-        assert not any(m in message["content"] for marks in FAMILIES.values() for m in marks)
+        assert not any(mark in message["content"] for mark in CHAT_MARKS)
         assert message["content"].replace(WORD_JOINER, "") == MARKED
 
 

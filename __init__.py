@@ -29,7 +29,6 @@ if TYPE_CHECKING:
     from .loop.lake.derive.derivation import KeptTable
     from .loop.library.api_runs import Configuration, Place
     from .loop.library.read_only_run import ReadOnlyRun
-    from .stores.keys import Json
 
 __all__ = [
     "__version__",
@@ -364,17 +363,17 @@ def judge_check(
     plot: "Place | None" = None,
     force: bool = False,
     lake: "Place | None" = None,
-) -> "Json":
+) -> "pl.DataFrame":
     """Compare judges of files or runs with people: agreement, bias, variance, consistency.
 
-    Returns the document of `lpfloop judge-check --json`.
+    Returns the rows of `lpfloop judge-check`, one for each annotator and task type.
 
     Raises:
         ValueError: if the sources lack comparisons of two outputs, or the plot cannot be written.
     """
     from pathlib import Path
 
-    from .loop.evaluation.judge_report import document, judge_report, plot_report
+    from .loop.evaluation.judge_report import judge_report, plot_report
     from .loop.evaluation.judgment_sources import JudgmentReading
     from .loop.evaluation.plots import check_plot
     from .loop.lake.imports.import_formats import named_layout
@@ -391,7 +390,7 @@ def judge_check(
     )
     if plot is not None:
         plot_report(Path(plot), report, force=force)
-    return document(report)
+    return report.frame
 
 
 def recipes() -> "pl.DataFrame":

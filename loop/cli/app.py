@@ -25,7 +25,7 @@ from .exchange_commands import annotations, export, import_
 from .init_commands import init
 from .launch_commands import launch
 from .list_commands import alarms, candidates, critiques, pairs, search, sql
-from .measure_commands import critic_check, evaluate, judge_check, reward_check
+from .measure_commands import critic_check, evaluate, judge_check
 from .model_commands import model
 from .operate_commands import ctl, pause, status, stop, take_over, watch
 from .options import with_options
@@ -117,10 +117,7 @@ PANELS: Mapping[str, Mapping[str, Command | CommandGroup]] = {
         "study": study,
         "critic-check": critic_check,
         "judge-check": judge_check,
-        "eval": CommandGroup(
-            "Measure models and rewards.",
-            {"run": evaluate, "reward": reward_check},
-        ),
+        "eval": CommandGroup("Measure models.", {"run": evaluate}),
     },
     "Maintain": {
         "config": CommandGroup(

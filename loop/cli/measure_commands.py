@@ -1,9 +1,8 @@
-"""Commands that measure: `critic-check`, `judge-check`, `eval run`, `eval reward`."""
+"""Commands that measure: `critic-check`, `judge-check`, `eval run`."""
 
 import os
 from collections.abc import Sequence
 from contextlib import closing
-from dataclasses import asdict
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -27,6 +26,7 @@ from .options import (
 from .session import reporting
 
 if TYPE_CHECKING:
+    from ...configs.schema import RewardConfig
     from ...stores.records import Evaluation
 
 
@@ -100,7 +100,7 @@ def judge_check(
         ),
     ] = None,
     *,
-    form: Layout = None,
+    layout: Layout = None,
     human: Human = None,
     by: ByField = None,
     second: Annotated[
@@ -109,16 +109,21 @@ def judge_check(
     model: Annotated[
         str | None, typer.Option(help="Also show how often this model's outputs win, tie and lose.")
     ] = None,
+    reward: Annotated[
+        str | None,
+        typer.Option(help="Also judge the pairs by this reward model: a folder, or tiny."),
+    ] = None,
+    settings: Settings = None,
     plot: Plot = None,
     force: Replace = False,
     lake: Lake = DEFAULT_LAKE,
-    out: DocumentOutput,
+    out: RowOutput,
 ) -> None:
     """Check how well judges agree with people.
 
     Also their bias, variance, preferences and consistency.
     """
-    from ..evaluation.judge_report import document, judge_report, plot_report, print_report
+    from ..evaluation.judge_report import judge_report, plot_report, print_report
     from ..evaluation.judgment_sources import JudgmentReading
     from ..evaluation.plots import check_plot
     from ..lake.imports.import_formats import named_layout
@@ -128,13 +133,37 @@ def judge_check(
     report = judge_report(
         sources or [chosen_run(lake, None, tell=True)],
         lake,
-        JudgmentReading(human=human or (), by=by, layout=named_layout(form)),
+        JudgmentReading(human=human or (), by=by, layout=named_layout(layout)),
         second=second,
         model=model,
+        reward=None if reward is None else _reward_model(reward, settings or ()),
     )
     if plot is not None:
         plot_report(plot, report, force=force)
-    out.document(document(report), lambda: print_report(report))
+    if out.is_table:
+        print_report(report)
+    else:
+        out.rows(report.frame)
+
+
+def _reward_model(reward: str, settings: Sequence[str]) -> "tuple[RewardConfig, Path]":
+    """Return the settings and the folder of a reward model.
+
+    Raises:
+        ConfigError: if the folder holds no model.
+    """
+    from ...configs.load import load_config
+    from ...configs.mistakes import ConfigError
+    from ...policies.engines.engine import EngineError
+    from ...policies.workers.identity import check_folder
+    from ..run.models import locate_model
+
+    folder = Path(locate_model(reward, "reward"))
+    try:
+        check_folder(folder)
+    except EngineError as error:
+        raise ConfigError(f"--reward: {error}") from error
+    return load_config(None, None, settings, os.environ).reward, folder
 
 
 def evaluate(
@@ -192,57 +221,3 @@ def _split(benchmark: str) -> str:
     from ..data.splits import HELD_OUT, is_measured_on
 
     return HELD_OUT if is_measured_on(benchmark, HELD_OUT) else benchmark
-
-
-def reward_check(
-    *,
-    reward: Annotated[str, typer.Option(help="Reward model: a folder, or tiny.")],
-    preferences: Annotated[
-        list[Path], typer.Option(help="File of preferences of people; can be repeated.")
-    ],
-    form: Layout = None,
-    by: ByField = None,
-    human: Human = None,
-    settings: Settings = None,
-    out: DocumentOutput,
-) -> None:
-    """Measure how a reward model agrees with people."""
-    from rich.console import Console
-
-    from ...configs.load import load_config
-    from ...configs.schema import ConfigError
-    from ...policies.engines.engine import EngineError
-    from ...policies.workers.identity import check_folder
-    from ..data.sanitize import one_line
-    from ..evaluation.figure_tables import print_figures
-    from ..evaluation.judge_report import NAME, interval_text
-    from ..evaluation.judgment_sources import JudgmentReading
-    from ..evaluation.preference_sets import read_preferences
-    from ..evaluation.reward_accuracy import accuracies, scores_of
-    from ..lake.imports.import_formats import named_layout
-    from ..run.models import locate_model
-    from ..run.terminal import say
-    from .tables import print_json
-
-    config = load_config(None, None, settings or (), os.environ).reward
-    reading = JudgmentReading(human=human or (), by=by, layout=named_layout(form))
-    found = read_preferences(preferences, reading)
-    folder = Path(locate_model(reward, "reward"))
-    try:
-        check_folder(folder)
-    except EngineError as error:
-        raise ConfigError(f"--reward: {error}") from error
-    rows = accuracies(found.choices, scores_of(config, folder, found.choices))
-    if out.as_json:
-        print_json({"tied": found.tied, "tasks": [asdict(row) for row in rows]})
-        return
-    print_figures(
-        Console(),
-        [("task", [one_line(row.task, limit=NAME) for row in rows])],
-        [
-            ("accuracy %", [interval_text(row.accuracy) for row in rows]),
-            ("choices", [f"{row.choices:,}" for row in rows]),
-            ("unscored", [f"{row.unscored:,}" for row in rows]),
-        ],
-    )
-    say(f"{len(found.choices)} choices of people; {found.tied} ties and split votes left out")

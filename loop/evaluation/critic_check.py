@@ -66,8 +66,8 @@ class CriticFigures:
     """The quality of a critic and a reward model on one group.
 
     `n` answers have a rating and a label. `unscored` labelled answers have a critique that could
-    not be read, `unlabelled` ones lack a label. The reward is over `reward_n` answers. `estimates`
-    are those of `ESTIMATES` that are defined.
+    not be read, `unlabelled` ones lack a label. `estimates` are those of `ESTIMATES` that are
+    defined.
     """
 
     against: str
@@ -77,7 +77,6 @@ class CriticFigures:
     n: int
     unscored: int
     unlabelled: int
-    reward_n: int
     estimates: Mapping[str, Estimate]
     remark: str
 
@@ -102,7 +101,6 @@ def figures(group: AnswerGroup) -> CriticFigures:
         n=rated.height,
         unscored=int(labelled["unread"].sum()),
         unlabelled=group.frame.height - labelled.height,
-        reward_n=scored.height,
         estimates={name: of for name, of in found.items() if of is not None},
         remark=remark,
     )

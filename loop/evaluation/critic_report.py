@@ -14,9 +14,9 @@ from rich.console import Console
 
 from ..data.sanitize import one_line
 from ..data.text_wrap import print_wrapped
-from . import figure_tables as tables
 from .critic_check import ESTIMATES, PREFERENCES, AnswerGroup, CriticFigures
-from .judge_report import interval_text
+from .figure_tables import measure_columns, measure_fields
+from .figure_tables import print_figures as print_table
 
 NAME = 40
 COUNTS = {"there": "there", "n": "checked", "unscored": "unscored", "unlabelled": "unlabelled"}
@@ -37,15 +37,12 @@ def print_figures(found: Sequence[CriticFigures], limit: int) -> None:
     most = f"at most {limit:,} answers of a group are checked"
     print_wrapped(console, f"percent [95 % interval, by prompt]; {most}")
     counts = [(title, [f"{getattr(one, of):,}" for one in found]) for of, title in COUNTS.items()]
-    estimates = [
-        (title, [interval_text(one.estimates.get(of)) for one in found])
-        for of, title in ESTIMATES.items()
-    ]
+    estimates = measure_columns([one.estimates for one in found], ESTIMATES)
     names = [
         ("answers", [one_line(one.group, limit=NAME) for one in found]),
         ("labels", [one.against for one in found]),
     ]
-    tables.print_figures(console, names, [*counts, *estimates])
+    print_table(console, names, [*counts, *estimates])
     for each in found:
         if each.remark:
             line = one_line(f"{each.group}, by {each.against}: {each.remark}", limit=200)
@@ -61,14 +58,7 @@ def figures_frame(found: Sequence[CriticFigures]) -> pl.DataFrame:
 def _row(each: CriticFigures, names: Mapping[str, None]) -> dict[str, Any]:
     counts = {name: getattr(each, name) for name in COUNTS}
     row = {"against": each.against, "group": each.group, **names, **each.names, **counts}
-    for name in ESTIMATES:
-        if name == "reward_auroc":
-            row["reward_n"] = each.reward_n
-        estimate = each.estimates.get(name)
-        row[name] = estimate and estimate.value
-        row[f"{name}_low"] = estimate and estimate.low
-        row[f"{name}_high"] = estimate and estimate.high
-    return row | {"remark": each.remark}
+    return row | measure_fields(each.estimates, ESTIMATES) | {"remark": each.remark}
 
 
 def distributions(groups: Sequence[AnswerGroup]) -> pl.DataFrame:

@@ -1,12 +1,15 @@
-"""Tables of short texts for a terminal: nothing is cut, whatever its width."""
+"""Tables of figures: for a terminal, where nothing is cut whatever its width, and for programs."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from itertools import accumulate
 
 from rich import box
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
+
+from ...stores.keys import Json
+from ..lake.statistics.clustered_estimates import Estimate
 
 Column = tuple[str, Sequence[str]]
 """A heading, and the cell of each row."""
@@ -42,3 +45,37 @@ def _table(names: Sequence[Column], figures: Sequence[Column]) -> Table:
     for row in zip(*(cells for _, cells in (*names, *figures)), strict=True):
         table.add_row(*map(escape, row))
     return table
+
+
+def measure_columns(
+    rows: Sequence[Mapping[str, Estimate]],
+    headings: Mapping[str, str],
+    plain: Collection[str] = (),
+) -> list[Column]:
+    """Return a column for each measure that a row has, with its interval.
+
+    Measures are shares, in percent, except the `plain` ones.
+    """
+    return [
+        (heading, [_cell(row.get(name), plain=name in plain) for row in rows])
+        for name, heading in headings.items()
+        if any(name in row for row in rows)
+    ]
+
+
+def _cell(found: Estimate | None, *, plain: bool) -> str:
+    if found is None:
+        return "-"
+    known = [end for end in (found.value, found.low, found.high) if end is not None]
+    value, *ends = (f"{end:.2f}" if plain else f"{100 * end:.0f}" for end in known)
+    return f"{value} [{', '.join(ends)}]" if ends else value
+
+
+def measure_fields(found: Mapping[str, Estimate], names: Iterable[str]) -> dict[str, Json]:
+    """Return each measure's value, the ends of its interval, and the items that it is over."""
+    fields = {"": "value", "_low": "low", "_high": "high", "_n": "n"}
+    return {
+        f"{name}{suffix}": getattr(found.get(name), field, None)
+        for name in names
+        for suffix, field in fields.items()
+    }

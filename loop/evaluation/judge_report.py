@@ -1,24 +1,27 @@
-"""The report of a judge check: its tables, a JSON document, and plots.
+"""The report of a judge check: its table, rows for programs, and plots.
 
 The plots are like AlpacaFarm's Figures 4, 7 and 9.
 """
 
-from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
+import polars as pl
 from rich.console import Console
 
+from ...configs.schema import RewardConfig
 from ...stores.keys import Json
 from ..data.files import InputError
 from ..data.sanitize import one_line
 from ..data.text_wrap import print_wrapped
 from ..lake.statistics.clustered_estimates import Estimate
-from .figure_tables import print_figures
+from .figure_tables import measure_columns, measure_fields, print_figures
 from .judge_check import ALL, JUDGE, KAPPAS, MEASURES, PEOPLE, Checked, check
 from .judgment_sources import JudgmentReading, judgments_of
-from .judgments import Judgments, collect
+from .judgments import Judgment, Judgments, collect
 from .plots import Intervals, Lines, Panel, PlottedValue, Series, write_plot
+from .reward_judge import reward_judgments
 
 NAME = 40
 PANELS = {
@@ -44,6 +47,15 @@ class JudgeReport:
     checked: Sequence[Checked]
     by: str | None = None
 
+    @property
+    def frame(self) -> pl.DataFrame:
+        """One row for each annotator and task type.
+
+        `worst` and `best` are the agreement if all unread replies were wrong, and if all were
+        right.
+        """
+        return pl.DataFrame([_row(each) for each in self.checked], infer_schema_length=None)
+
 
 def judge_report(
     sources: Sequence[str],
@@ -52,13 +64,19 @@ def judge_report(
     *,
     second: str | None = None,
     model: str | None = None,
+    reward: tuple[RewardConfig, Path] | None = None,
 ) -> JudgeReport:
-    """Check the judges of files and runs.
+    """Check the judges of files and runs, and the reward model in a folder as one of them.
 
     Raises:
+        EngineError: if the reward model cannot be run.
         InputError: if the sources hold no judgments of two outputs, or not the field of `by`.
     """
-    judgments = collect(judgments_of(sources, lake, reading))
+    given: Iterable[Judgment] = judgments_of(sources, lake, reading)
+    if reward is not None:
+        given = list(given)
+        given = [*given, *reward_judgments(given, *reward)]
+    judgments = collect(given)
     if not len(judgments.instructions):
         raise InputError("no judgments of two different outputs in: " + ", ".join(sources))
     if reading.by is not None and not any(judgments.tasks):
@@ -70,33 +88,18 @@ def judge_report(
     )
 
 
-def document(report: JudgeReport) -> Json:
-    """Return the whole check as a JSON document."""
-    judgments = report.judgments
-    found: dict[str, Json] = {
-        "pairs": len(judgments.instructions),
-        "instructions": int(judgments.instructions.max()) + 1,
-        "annotators": [_annotator(each) for each in report.checked],
-    }
-    if report.by is not None:
-        found["by"] = {"field": report.by, "pairs_without": judgments.tasks.count(None)}
-    return found
-
-
-def _annotator(each: Checked) -> Json:
+def _row(each: Checked) -> dict[str, Json]:
     worst, best = each.if_read or (None, None)
-    measures = {name: each.measures.get(name) for name in MEASURES}
     return {
         "task": each.task,
-        "name": each.name,
+        "annotator": each.name,
         "kind": each.kind,
         "verdicts": each.verdicts,
         "unread": each.unread,
-        "unread_share": each.unread_share,
         "price": each.price,
         "worst": worst,
         "best": best,
-        **{name: None if of is None else asdict(of) for name, of in measures.items()},
+        **measure_fields(each.measures, MEASURES),
     }
 
 
@@ -109,7 +112,7 @@ def print_report(report: JudgeReport) -> None:
     names = {"annotator": [_name(each.name) for each in checked]}
     if report.by is not None:
         names = {"task": [_name(each.task) for each in checked], **names}
-    figures = {
+    counts = {
         "verdicts": [f"{each.verdicts:,}" for each in checked],
         "unread": [
             f"{each.unread:,} ({each.unread_share:.1%})" if each.unread else "" for each in checked
@@ -122,13 +125,9 @@ def print_report(report: JudgeReport) -> None:
             "" if each.price is None else f"{1000 * each.price:.2f}" for each in checked
         ],
     }
-    figures = {heading: cells for heading, cells in figures.items() if any(cells)}
-    for measure, heading in MEASURES.items():
-        found = [each.measures.get(measure) for each in checked]
-        if any(found):
-            text = kappa_text if measure in KAPPAS else interval_text
-            figures[heading] = list(map(text, found))
-    print_figures(console, list(names.items()), list(figures.items()))
+    shown = [(heading, cells) for heading, cells in counts.items() if any(cells)]
+    measures = measure_columns([each.measures for each in checked], MEASURES, KAPPAS)
+    print_figures(console, list(names.items()), [*shown, *measures])
     if report.by is not None and (without := judgments.tasks.count(None)):
         print_wrapped(
             console,
@@ -142,26 +141,6 @@ def _name(name: str) -> str:
 
 def _percents(values: Sequence[float]) -> list[float]:
     return [100 * value for value in values]
-
-
-def interval_text(estimate: Estimate | None) -> str:
-    """Return a measure in percent, with its interval if it has one."""
-    if estimate is None:
-        return "-"
-    if estimate.low is None or estimate.high is None:
-        return f"{100 * estimate.value:.0f}"
-    return "{:.0f} [{:.0f}, {:.0f}]".format(
-        *_percents((estimate.value, estimate.low, estimate.high))
-    )
-
-
-def kappa_text(estimate: Estimate | None) -> str:
-    """Return a kappa with its interval if it has one."""
-    if estimate is None:
-        return "-"
-    if estimate.low is None or estimate.high is None:
-        return f"{estimate.value:.2f}"
-    return f"{estimate.value:.2f} [{estimate.low:.2f}, {estimate.high:.2f}]"
 
 
 def plot_report(path: Path, report: JudgeReport, *, force: bool) -> None:

@@ -1,4 +1,4 @@
-"""`lpfloop eval reward`: people's preferences as conversations, and a reward model's accuracy."""
+"""`lpfloop judge-check --reward`: a reward model as a judge of people's preferences."""
 
 import json
 
@@ -7,9 +7,8 @@ from typer.testing import CliRunner
 
 from lpfloop.configs.schema import RewardConfig
 from lpfloop.loop.cli.app import Exit, app
-from lpfloop.loop.evaluation.judgment_sources import JudgmentReading
-from lpfloop.loop.evaluation.preference_sets import read_preferences
-from lpfloop.loop.evaluation.reward_accuracy import scores_of
+from lpfloop.loop.evaluation.judgment_sources import JudgmentReading, file_judgments
+from lpfloop.loop.evaluation.reward_judge import NAME, reward_judgments
 
 pytestmark = pytest.mark.model
 
@@ -20,29 +19,32 @@ def written(folder, rows, name="given.jsonl"):
     return path
 
 
-def test_both_sides_are_scored_by_the_model(tmp_path, tiny_reward):
+def test_reward_model_is_a_judge(tmp_path, tiny_reward):
     rows = [
         {"prompt": f"{n} + 1?", "chosen": f"Sure! It is {n}.", "rejected": f"Okay. {'no ' * n}"}
         for n in range(1, 7)
     ]
     path = written(tmp_path, rows)
-    command = ["eval", "reward", "--reward", str(tiny_reward), "--preferences", str(path), "--json"]
+    command = ["judge-check", str(path), "--reward", str(tiny_reward), "--json"]
     done = CliRunner().invoke(app, [*command, "--set", "reward.batch_size=4"])
     assert done.exit_code == Exit.DONE, done.output
-    whole = json.loads(done.stdout)["tasks"][0]
-    choices = read_preferences([path], JudgmentReading()).choices
-    scores = scores_of(RewardConfig(), tiny_reward, choices)
-    assert whole["accuracy"]["value"] == sum(a > b for a, b in scores) / 6
-    assert whole["margin"] == pytest.approx(sum(a - b for a, b in scores) / 6, abs=1e-4)
+    (judge,) = (row for row in json.loads(done.stdout) if row["kind"] == "judge")
+    given = list(file_judgments(path, JudgmentReading()))
+    won = [j.preferred == "first" for j in reward_judgments(given, RewardConfig(), tiny_reward)]
+    assert (judge["annotator"], judge["verdicts"], judge["unread"]) == (NAME, 6, 0)
+    assert judge["decided"] == sum(won) / 6
 
 
-def test_the_command_needs_a_model_and_files(tmp_path):
+def test_unscorable_pair_is_unread(tmp_path, tiny_reward):
+    rows = [{"prompt": "x", "chosen": "no " * 3000, "rejected": "yes"}]
+    given = list(file_judgments(written(tmp_path, rows), JudgmentReading()))
+    (judgment,) = reward_judgments(given, RewardConfig(max_length=64), tiny_reward)
+    assert judgment.preferred is None
+
+
+def test_reward_must_be_a_model(tmp_path):
     path = written(tmp_path, [{"prompt": "x", "chosen": "a", "rejected": "b"}])
-    for words, missing in (
-        (["--preferences", str(path)], "reward"),
-        (["--reward", "tiny"], "pref"),
-        (["--reward", str(tmp_path / "gone"), "--preferences", str(path)], "reward"),
-    ):
-        done = CliRunner().invoke(app, ["eval", "reward", *words])
-        assert done.exit_code == Exit.BAD_INPUT
-        assert f"--{missing}" in done.stderr
+    gone = ["--reward", str(tmp_path / "gone")]
+    done = CliRunner().invoke(app, ["judge-check", str(path), *gone])
+    assert done.exit_code == Exit.BAD_INPUT
+    assert "--reward" in done.stderr

@@ -95,8 +95,8 @@ def test_wins_on_pairs_people_judged(tmp_path):
 def test_command_adds_agreement(tmp_path):
     asked = ("--by", "kind", "--second", "gpt", "--model", "new")
     command = ["judge-check", str(written(tmp_path)), *asked, "--lake", str(tmp_path)]
-    told = json.loads(CliRunner().invoke(app, [*command, "--json"]).stdout)["annotators"]
+    told = json.loads(CliRunner().invoke(app, [*command, "--json"]).stdout)
     assert {each["task"] for each in told} == {"all", "sums", "tales"}
-    table = CliRunner().invoke(app, command)
+    table = CliRunner().invoke(app, [*command, "--format", "table"])
     assert table.exit_code == Exit.DONE
     assert "a person" in table.stdout

@@ -11,8 +11,7 @@ import pytest
 from typer.testing import CliRunner
 
 from lpfloop.loop.cli.app import Exit, app
-from lpfloop.loop.evaluation.judgment_sources import JudgmentReading
-from lpfloop.loop.evaluation.preference_sets import read_preferences
+from lpfloop.loop.evaluation.judgment_sources import JudgmentReading, file_judgments
 from lpfloop.loop.lake.imports.answers_file import answers_file
 from lpfloop.loop.lake.imports.import_files import Import, import_files
 from lpfloop.loop.lake.query.runs import open_run
@@ -184,8 +183,9 @@ def test_system_of_a_pair(asked, file, load):
     _, rows = load(path)
     (pair,) = rows("pairs")
     assert pair["prompt"] == [*said("s", "system"), *said("q", "user")]
-    (choice,) = read_preferences([path], JudgmentReading()).choices
-    assert [turn.content for turn in choice.better] == ["s", "q", "a"]
+    (judgment,) = file_judgments(path, JudgmentReading())
+    assert [turn.content for turn in judgment.messages] == ["s", "q"]
+    assert (judgment.first.text, judgment.preferred) == ("a", "first")
 
 
 @pytest.mark.parametrize(

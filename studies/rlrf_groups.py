@@ -9,8 +9,7 @@ from seed_lines import seed_line
 from tokens_needed import token_ratio, tokens_to_reach
 
 from lpfloop.loop.evaluation.plots import Lines
-from lpfloop.loop.evaluation.token_course import TokenCourse, token_course
-from lpfloop.loop.evaluation.tokens_to_reach import curve, score_at
+from lpfloop.loop.evaluation.token_course import TokenCourse, score_at, token_course
 from lpfloop.loop.recipes import RECIPES, rlrf
 from lpfloop.loop.studies.claims import PaperClaim, PaperFigure, SeedEstimate
 from lpfloop.loop.studies.evidence import Evidence
@@ -83,7 +82,7 @@ def _learned(evidence: Evidence, rival: StudyArm) -> str:
 
 def _curve(course: TokenCourse) -> Points:
     """Return the policy's tokens and the verified share, in percent, of each policy, M_0 first."""
-    return [(tokens, 100 * score) for tokens, score in curve(course, VERIFIED, of="policy")]
+    return [(tokens, 100 * score) for tokens, score in course.curve(VERIFIED, of="policy")]
 
 
 def _at(curves: Sequence[Points], tokens: Sequence[float]) -> list[float]:

@@ -10,8 +10,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from math import exp, log
 
-from lpfloop.loop.evaluation.token_course import TokenCourse
-from lpfloop.loop.evaluation.tokens_to_reach import Counted, curve
+from lpfloop.loop.evaluation.token_course import Counted, TokenCourse
 from lpfloop.loop.lake.statistics.seed_interval import SeedMean, seed_mean
 
 
@@ -67,7 +66,7 @@ def tokens_to_reach(
     Raises:
         ValueError: without a course, or if the metric was measured in none.
     """
-    curves = [curve(course, metric, of=of) for course in courses]
+    curves = [course.curve(metric, of=of) for course in courses]
     if not any(len(points) > 1 for points in curves):
         raise ValueError(f"{metric} was measured of no policy that these runs have made")
     found = tuple(_first_at(points, score, is_gain=is_gain) for points in curves)

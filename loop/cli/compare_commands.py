@@ -286,9 +286,13 @@ def show_equal(
     from ...configs.schema import ConfigError
     from ..data.text_wrap import print_wrapped
     from ..evaluation.figure_tables import print_figures, print_texts
-    from ..evaluation.method_outcomes import method_outcomes, method_verdicts, shared_metric
+    from ..evaluation.method_outcomes import (
+        method_outcomes,
+        method_verdicts,
+        shared_metric,
+        token_panels,
+    )
     from ..evaluation.plots import check_plot, write_plot
-    from ..evaluation.token_panels import token_panels
     from .tables import print_json
 
     if plot is not None:
@@ -356,10 +360,9 @@ def _bounds(name: str, found: "FigureInterval") -> dict[str, float | None]:
 
 def _heading(name: str) -> str:
     from ..evaluation.method_outcomes import COSTS
-    from ..evaluation.token_course import DRIFT
     from ..lake.query.format_figures import figure_label
 
-    return name.replace("_", " ") if name in (DRIFT, *COSTS) else figure_label(name)
+    return name.replace("_", " ") if name in COSTS else figure_label(name)
 
 
 def _cell(name: str, found: "FigureInterval | None") -> str:

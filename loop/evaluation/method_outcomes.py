@@ -20,15 +20,22 @@ from ..lake.statistics.student_t import quantile
 from .compare_runs import INITIAL, Measure, Result, by_method
 from .comparison import bounds_of
 from .pairwise_verdicts import DECIDING, ERROR_RATE, WORTHWHILE, PairwiseVerdict, pairwise_verdicts
-from .token_course import DRIFT, TokenCourse, TokenPoint, token_course
+from .plots import Lines, Panel, Series
+from .token_course import Counted, Curve, TokenCourse, TokenPoint, score_at, token_course
 
-HOUR = 3600
+HOUR, THOUSAND = 3600, 1000
 ENOUGH = 0.9
 """The share of the budget below which a method is marked, since others got more."""
-FIGURES = ("verified", "approval", DRIFT, "mean_length", "win_rate", "kl", "reward")
+FIGURES = ("verified", "approval", "mean_length", "win_rate", "kl", "reward")
 """The figures of a policy that the table shows, if they were measured."""
 COSTS = ("policy_tokens", "judge_tokens", "hours")
 """The costs of making the policy; a policy's own figures have other names."""
+AXES: dict[Counted, str] = {
+    "policy": "1,000 tokens of the policy",
+    "all": "1,000 tokens of policy and judges",
+}
+Point = tuple[float, float, float | None, float | None]
+"""Tokens, score, and the ends of its interval."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,8 +43,8 @@ class FigureInterval:
     """A mean, and the ends of its 95 % interval if they can be estimated."""
 
     value: float
-    low: float | None = None
-    high: float | None = None
+    low: float | None
+    high: float | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -194,3 +201,58 @@ def _cost(point: TokenPoint, name: str) -> float:
 def _over_seeds(values: Sequence[float], *, of_shares: bool = False) -> FigureInterval:
     mean = seed_mean(values, of_shares=of_shares)
     return FigureInterval(value=mean.value, low=mean.low, high=mean.high)
+
+
+def token_panels(outcomes: Sequence[MethodOutcome], metric: str) -> list[Panel]:
+    """Return a panel for the policy's tokens, and one for the policy's and its judges'."""
+    scale = 100 if metric in SHARES else 1
+    return [
+        Lines(
+            series=[_series(outcome, metric, of, scale) for outcome in outcomes],
+            title=f"{metric} at equal tokens",
+            x_label=label,
+            y_label=f"{metric}, held-out" + (", %" if scale > 1 else ""),
+        )
+        for of, label in AXES.items()
+    ]
+
+
+def _series(outcome: MethodOutcome, metric: str, of: Counted, scale: float) -> Series:
+    courses = outcome.courses
+    curves = [course.curve(metric, of=of) for course in courses]
+    points = (
+        _mean_curve(curves, of_shares=scale > 1)
+        if len(curves) > 1
+        else _over_prompts(courses[0], curves[0], metric)
+    )
+    sure = all(low is not None and high is not None for *_, low, high in points)
+    return Series(
+        label=outcome.method,
+        x=[x / THOUSAND for x, *_ in points],
+        y=[scale * y for _, y, *_ in points],
+        low=[scale * (low or 0.0) for *_, low, _ in points] if sure else (),
+        high=[scale * (high or 0.0) for *_, high in points] if sure else (),
+    )
+
+
+def _mean_curve(curves: Sequence[Curve], *, of_shares: bool) -> list[Point]:
+    """Return the mean curve, at the tokens of the first run's policies, up to the shortest run."""
+    if not all(curves):
+        return []
+    ends = min(points[-1][0] for points in curves)
+    places = sorted({*(x for x, _ in curves[0] if x < ends), ends})
+    found = list[Point]()
+    for tokens in places:
+        known = [s for points in curves if (s := score_at(points, tokens)) is not None]
+        mean = _over_seeds(known, of_shares=of_shares)
+        found.append((tokens, mean.value, mean.low, mean.high))
+    return found
+
+
+def _over_prompts(course: TokenCourse, curve: Curve, metric: str) -> list[Point]:
+    found = list[Point]()
+    measured = [p.result.numbers[metric] for p in course.points if metric in p.result.numbers]
+    for (x, y), measure in zip(curve, measured, strict=True):
+        within = measure_interval(metric, measure)
+        found.append((x, y, within.low, within.high))
+    return found

@@ -11,15 +11,11 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from statistics import fmean
 
-from ...stores.lake import RunReader
 from ...stores.records import Alarm
 from .observed import (
     ERROR_RATE,
     Observation,
-    ObservedAnswer,
     ObservedLessons,
-    ObservedPolicy,
-    ObservedPrompt,
     Shift,
     chance_of_rise,
     percent,
@@ -38,8 +34,6 @@ WORDED: Mapping[str, str] = {
 WORD = re.compile(r"[\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af]|\w+|[^\w\s]")
 """A word or a mark; of scripts without spaces, a character."""
 GRAM = 3
-FEWEST_DRIFT = 8
-"""Answers in common below which the drift of a style is not measured."""
 
 
 def length(text: str) -> float:
@@ -187,42 +181,3 @@ def _alarm(seen: Observation, change: StyleChange, *, stops: bool) -> Alarm:
 
 def _format(figure: str, value: float) -> str:
     return f"{math.expm1(value):.0f}" if figure == LENGTH else percent(value)
-
-
-def style_drift(
-    prompts: Mapping[str, ObservedPrompt], before: ObservedPolicy, after: ObservedPolicy
-) -> float | None:
-    """Return how far a style has moved; None if too few prompts were answered by both.
-
-    It is the mean over the figures of how far each has moved, in standard deviations of the
-    answers before. It does not measure whether answers are better: a policy that learns has to
-    move.
-    """
-    seen = Observation(
-        checkpoint_id="",
-        policy=after,
-        before=[before],
-        prompts=prompts,
-        lessons=ObservedLessons(),
-        earlier=None,
-        fewest=FEWEST_DRIFT,
-    )
-    changes = style_changes(seen)
-    return fmean(abs(change.moved) for change in changes) if changes else None
-
-
-def greedy_answers(run: RunReader, iteration: int, benchmark: str) -> ObservedPolicy:
-    """Return the answers of an eval set that a policy took, by prompt."""
-    eval_set = f"evaluate:{benchmark}"
-    rows = run.scan(
-        "candidates",
-        iteration=iteration,
-        columns=("candidate_id", "prompt_id", "text"),
-        stages=lambda stage: stage == eval_set or stage.startswith(f"{eval_set}:"),
-    )
-    found_rows = rows.select("prompt_id", "candidate_id", "text").sort("prompt_id").collect()
-    answers = {
-        prompt: ObservedAnswer(candidate_id=identity, text=text)
-        for prompt, identity, text in found_rows.iter_rows()
-    }
-    return ObservedPolicy(iteration=iteration, answers=answers)

@@ -8,9 +8,10 @@ compared must not be a fork.
 """
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, cast
+from itertools import pairwise
+from typing import Any, Literal, cast
 
 from ...configs.recipe_names import short_name
 from ...policies.trainers.job import ONLINE
@@ -22,11 +23,12 @@ from ..data.splits import HELD_OUT
 from ..data.stage_names import is_eval_set
 from ..data.step_names import step_benchmark
 from ..lake.query.model_names import checkpoints, step_policies
-from .compare_runs import Measure, Result, result_of
-from .observed import ObservedPrompt
-from .style_alarms import greedy_answers, style_drift
+from .compare_runs import Result, result_of
 
-DRIFT = "style_drift"
+Counted = Literal["policy", "all"]
+"""Which tokens count: the policy's, or the policy's and its judges'."""
+Curve = Sequence[tuple[float, float]]
+"""Tokens and score of each measured policy, M_0 first at 0 tokens."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,6 +88,14 @@ class TokenCourse:
         kept = (p for p in self.points[1:] if p.cost.policy_tokens <= budget)
         return replace(self, points=(self.points[0], *kept))
 
+    def curve(self, metric: str, *, of: Counted) -> Curve:
+        """Return the tokens and the score of each policy that was measured."""
+        return [
+            (float(point.cost.policy_tokens if of == "policy" else point.cost.tokens), score)
+            for point in self.points
+            if (score := point.score(metric)) is not None
+        ]
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SpentUnit:
@@ -101,10 +111,7 @@ class SpentUnit:
 
 
 def token_course(run: RunReader, method: str | None = None) -> TokenCourse:
-    """Return the course of a run; `method` is its name if its recipe's is not specific enough.
-
-    The style of each policy except M_0 is compared with M_0's, in the figure `style_drift`.
-    """
+    """Return the course of a run; `method` is its name if its recipe's is not specific enough."""
     config = cast("dict[str, Any]", json.loads(run.journal.meta("config") or "{}"))
     name = method or short_name(str(config.get("recipe", {}).get("name", "")))
     units = list(spent_units(run.journal))
@@ -115,13 +122,11 @@ def token_course(run: RunReader, method: str | None = None) -> TokenCourse:
         if result is not None:
             cost = cost_until(units, policy)
             points.append(TokenPoint(policy=policy, cost=cost, result=result))
-    rows = run.scan("prompts").select("prompt_id", "task", "family").unique("prompt_id").collect()
-    prompts = {p: ObservedPrompt(prompt_id=p, task=t, family=f) for p, t, f in rows.iter_rows()}
     return TokenCourse(
         run=run.folder.name,
         method=name,
         seed=int(config.get("seed", 0)),
-        points=tuple(_with_drift(run, prompts, points[0], point) for point in points),
+        points=tuple(points),
     )
 
 
@@ -170,19 +175,10 @@ def _in_order(policies: Sequence[Checkpoint]) -> list[Checkpoint]:
     return sorted(policies, key=lambda p: (p.iteration, p.at_step is None, p.at_step or 0))
 
 
-def _with_drift(
-    run: RunReader, prompts: Mapping[str, ObservedPrompt], first: TokenPoint, point: TokenPoint
-) -> TokenPoint:
-    """Return a point with how far the style of its answers has moved from M_0's."""
-    if point is first:
-        return point
-    answers = (greedy_answers(run, p.policy.iteration, p.result.benchmark) for p in (first, point))
-    drift = style_drift(prompts, *answers)
-    if drift is None:
-        return point
-    number = Measure(value=drift, stderr=None, n=len(point.result.scores.get("mean_length", ())))
-    numbers = {**point.result.numbers, DRIFT: number}
-    result = replace(
-        point.result, numbers=numbers, judges={**point.result.judges, DRIFT: frozenset()}
-    )
-    return replace(point, result=result)
+def score_at(points: Curve, tokens: float) -> float | None:
+    """Return the score after so many tokens, on straight lines between policies; None beyond."""
+    for (before, old), (after, new) in pairwise([*points[:1], *points]):
+        if before <= tokens <= after:
+            part = (tokens - before) / (after - before) if after > before else 1.0
+            return old + (new - old) * part
+    return None

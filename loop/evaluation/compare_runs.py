@@ -36,7 +36,6 @@ from ..lake.query.policy_figures import (
     value_rows,
 )
 from ..lake.query.runs import NoSuchRunError, open_run
-from ..lake.statistics.clustered_error import mean_error
 from ..lake.statistics.decisions import PairedResults
 
 INITIAL = "M_0"
@@ -66,14 +65,6 @@ class Measure:
     value: float
     stderr: float | None
     n: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Lead:
-    """How far a result leads another in a metric; `stderr` is None for a single cluster."""
-
-    change: MeasuredChange
-    stderr: float | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -122,17 +113,13 @@ class Result:
         own = self.verdict
         return own if own is not None and own.other_id == rival.checkpoint else None
 
-    def lead(self, rival: "Result", metric: str) -> Lead | None:
+    def lead(self, rival: "Result", metric: str) -> MeasuredChange | None:
         """Return this result's lead in a metric, paired by prompt; None without shared prompts."""
         found = self.pair_with(rival, metric)
         if found is None:
             return None
-        before, after, clusters = found.before, found.after, found.clusters
-        apart = [new - old for old, new in zip(before, after, strict=True)]
-        return Lead(
-            change=measured_change(metric, before, after, clusters, self.verdict_over(rival)),
-            stderr=mean_error(apart, clusters),
-        )
+        before, after = found.before, found.after
+        return measured_change(metric, before, after, found.clusters, self.verdict_over(rival))
 
 
 def incomparable(found: Sequence[Result], metric: str) -> str | None:

@@ -181,8 +181,8 @@ def comparison_remarks(found: Sequence[Result]) -> Iterator[str]:
 def lead_levels(found: Sequence[Result], rival: Result) -> str | None:
     """Return the levels of the leads' bounds, as text; None without leads."""
     leads = [r.lead(rival, m) for r in found for m in r.numbers if _is_shown(m) and r is not rival]
-    changes = [lead.change for lead in leads if lead is not None]
-    levels = sorted({c.level for c in changes if c.low is not None and c.level is not None})
+    changes = [c for c in leads if c is not None and c.low is not None]
+    levels = sorted({change.level for change in changes if change.level is not None})
     labels = list(dict.fromkeys(map(format_level, levels)))
     return f"leads: one-sided level {' or '.join(labels)} per bound" if labels else None
 
@@ -207,10 +207,9 @@ def _cell(result: Result, rival: Result | None, metric: str) -> str:
         text += f" [{format_value(metric, within[0])}, {format_value(metric, within[1])}]"
     elif measure.stderr is not None:
         text += f" ±{format_value(metric, measure.stderr)}"
-    lead = None if rival is None or result is rival else result.lead(rival, metric)
-    if lead is None:
+    change = None if rival is None or result is rival else result.lead(rival, metric)
+    if change is None:
         return text
-    change = lead.change
     bounds = format_bounds(metric, change.low, change.high)
     return f"{text}  {format_difference(metric, change.value)} {bounds}".rstrip()
 
@@ -231,11 +230,9 @@ def _row(result: Result, rival: Result | None, found: Sequence[Result]) -> dict[
         if within is not None:
             row |= {f"{metric}_low": within[0], f"{metric}_high": within[1]}
     for metric in RIVALRY if rival is not None else ():
-        lead = result.lead(rival, metric) if rival is not None else None
-        change = None if lead is None else lead.change
+        change = result.lead(rival, metric) if rival is not None else None
         row |= {
             f"{metric}_lead": change and change.value,
-            f"{metric}_lead_stderr": lead and lead.stderr,
             f"{metric}_lead_low": change and change.low,
             f"{metric}_lead_high": change and change.high,
             f"{metric}_lead_level": change and change.level,

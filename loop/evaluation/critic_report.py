@@ -1,11 +1,11 @@
 # pyright: basic
 """The report of a critic check: tables for people, rows for programs, and distributions.
 
-A distribution counts right and wrong answers by mean rating, and by reward in twenty intervals of
-equal width: RLRF's Figures 2 and 3.
+A distribution counts right and wrong answers by mean rating and by reward, in bins of equal width:
+RLRF's Figures 2 and 3.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -20,7 +20,7 @@ from .figure_tables import print_figures as print_table
 
 NAME = 40
 COUNTS = {"there": "there", "n": "checked", "unscored": "unscored", "unlabelled": "unlabelled"}
-BINS = 20
+BINS = {"rating": 9, "reward": 20}
 DISTRIBUTION = {
     "score": pl.String,
     "right": pl.Boolean,
@@ -64,62 +64,31 @@ def _row(each: CriticFigures, names: Mapping[str, None]) -> dict[str, Any]:
 def distributions(groups: Sequence[AnswerGroup]) -> pl.DataFrame:
     """Return the distributions of ratings and rewards of right and of wrong answers.
 
-    The intervals of rewards are the same for all groups, so that they can be compared.
+    The bins of a score are the same for all groups, so that they can be compared.
     """
     single = [group for group in groups if group.against != PREFERENCES]
-    rewards = pl.concat([group.frame["reward"] for group in single]).drop_nulls()
-    edges = _edges(rewards)
     names = dict.fromkeys(name for group in single for name in group.names)
     rows = [
-        {"against": group.against, "group": group.title, **dict.fromkeys(names), **group.names}
-        | dict(zip(DISTRIBUTION, values, strict=True))
+        {"against": group.against, "group": group.title, **names, **group.names, **bar}
+        for score, bins in BINS.items()
+        for edges in [_edges([group.frame[score] for group in single], bins)]
         for group in single
-        for values in (*_of_ratings(group.frame), *_of_rewards(group.frame, edges))
+        for bar in _bars(group.frame, score, edges)
     ]
     schema = {"against": pl.String, "group": pl.String, **DISTRIBUTION}
     return pl.DataFrame(rows, schema_overrides=schema, infer_schema_length=None)
 
 
-Bar = tuple[str, bool, float, float, int, float]
-"""The fields of a row of a distribution."""
+def _edges(scores: Sequence[pl.Series], bins: int) -> np.ndarray:
+    values = [value for column in scores for value in column.drop_nulls()]
+    return np.histogram_bin_edges(values, bins=bins)
 
 
-def _of_ratings(frame: pl.DataFrame) -> Iterator[Bar]:
-    rated = frame.filter(pl.col("right").is_not_null() & pl.col("rating").is_not_null())
-    values = rated["rating"].unique().sort().to_list()
-    for right, answers in _by_truth(rated):
-        counts = dict(answers["rating"].value_counts().iter_rows())
-        for bar in _shares((v, v, counts.get(v, 0)) for v in values):
-            yield "rating", right, *bar
-
-
-def _of_rewards(frame: pl.DataFrame, edges: Sequence[float]) -> Iterator[Bar]:
-    scored = frame.filter(pl.col("right").is_not_null() & pl.col("reward").is_not_null())
-    for right, answers in _by_truth(scored):
-        counts, _ = np.histogram(answers["reward"].to_numpy(), bins=edges)
-        bars = zip(edges[:-1], edges[1:], counts.tolist(), strict=True)
-        for bar in _shares(bars):
-            yield "reward", right, *bar
-
-
-def _by_truth(labelled: pl.DataFrame) -> Iterator[tuple[bool, pl.DataFrame]]:
+def _bars(frame: pl.DataFrame, score: str, edges: np.ndarray) -> Iterator[dict[str, Any]]:
     for right in (True, False):
-        answers = labelled.filter(pl.col("right") == right)
-        if answers.height:
-            yield right, answers
-
-
-def _shares(bars: Iterable[tuple[float, float, int]]) -> Iterator[tuple[float, float, int, float]]:
-    """Add to each count its share of all."""
-    found = list(bars)
-    total = sum(count for *_, count in found)
-    for low, high, count in found:
-        yield low, high, count, count / total
-
-
-def _edges(rewards: pl.Series) -> list[float]:
-    if rewards.is_empty():
-        return [0.0, 1.0]
-    values = rewards.to_numpy()
-    low, high = float(values.min()), float(values.max())
-    return np.linspace(low, high if high > low else low + 1, BINS + 1).tolist()
+        values = frame.filter(pl.col("right") == right)[score].drop_nulls()
+        if values.len():
+            counts = np.histogram(values.to_numpy(), bins=edges)[0].tolist()
+            for low, high, count in zip(edges[:-1], edges[1:], counts, strict=True):
+                bar = {"score": score, "right": right, "low": float(low), "high": float(high)}
+                yield bar | {"count": count, "share": count / values.len()}

@@ -1,10 +1,9 @@
 # pyright: basic
-"""How long answers are and how they repeat: by iteration, and chosen against rejected."""
+"""How long answers are: by iteration, and chosen against rejected."""
 
 import polars as pl
 
 from ...stores.lake import RunReader
-from ..evaluation.style_alarms import REPETITION, STYLE
 from .section import Section, over_iterations
 
 SIDES = ("chosen", "rejected")
@@ -12,24 +11,18 @@ SQL = "SELECT iteration, kind, avg(completion_tokens), count(*) FROM candidates 
 
 
 def answers_section(run: RunReader) -> Section:
-    """Return the lengths of answers by iteration and side of the pairs, and their repetition."""
-    lengths, style = length_rows(run), _style(run)
+    """Return the lengths of answers by iteration and side of the pairs."""
+    lengths = length_rows(run)
     return Section(
         name="answers",
-        title="Answers: length and repetition",
+        title="Answers: length",
         reading=(
             "Answers that grow longer from iteration to iteration, or chosen ones that are longer "
-            "or repeat more than rejected ones, show a policy that learns a manner rather than to "
-            "be right."
+            "than rejected ones, show a policy that learns a manner rather than to be right."
         ),
         command=f'lpfloop sql "{SQL}" --run {run.folder.name}',
-        tables={"answers": lengths, "repetition": style},
-        panels=[
-            *over_iterations(lengths, "part", "mean", title="Mean length", y_label="tokens"),
-            *over_iterations(
-                style, "part", "percent", title="Repetition within an answer", y_label="share, %"
-            ),
-        ],
+        tables={"answers": lengths},
+        panels=over_iterations(lengths, "part", "mean", title="Mean length", y_label="tokens"),
         missing="no answer of the run says how many tokens it has",
     )
 
@@ -52,18 +45,3 @@ def length_rows(run: RunReader) -> pl.DataFrame:
         for rows in every
     ]
     return pl.concat(means).sort("part", "iteration").collect(engine="streaming")
-
-
-def _style(run: RunReader) -> pl.DataFrame:
-    """Return how much of its answers each policy repeats, and each side of its pairs."""
-    return (
-        run.scan("evaluations")
-        .filter(pl.col("benchmark") == STYLE, pl.col("metric").str.ends_with(f":{REPETITION}"))
-        .with_columns(
-            part=pl.col("metric").str.split(":").list.first(), percent=100 * pl.col("value")
-        )
-        .filter(pl.col("part").is_in(["policy", *SIDES]))
-        .select("iteration", "part", "percent")
-        .sort("part", "iteration")
-        .collect()
-    )

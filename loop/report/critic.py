@@ -15,6 +15,8 @@ from ...critics.status import WAS_READ
 from ...stores.lake import RunReader
 from ..data.judged_candidates import is_trusted
 from ..data.splits import DEV, HELD_OUT
+from ..evaluation.critic_check import VERIFIER, AnswerGroup
+from ..evaluation.critic_report import distributions
 from ..evaluation.plots import Heights, Histogram, Panel
 from ..lake.query.critic_scores import DRAFTS, RATING, judged_by_verifier, verified_answers
 from ..lake.query.runs import of_loop
@@ -23,10 +25,9 @@ from ..lake.statistics.roc_area import area_estimate
 from .section import Section, over_iterations
 
 ALL, REWARD = "all aspects", "reward"
-NAMES = {ALL: "mean rating", REWARD: "reward"}
+NAMES = {"rating": "mean rating", REWARD: "reward"}
 LIMIT = 2000
 """So many answers of an iteration at most: their ids are hashes, so the first are any."""
-BINS = {ALL: 9, REWARD: 20}
 JUDGES = {"critiques": "critic", "grades": "annotator", "preferences": "annotator"}
 """The tables of judgments, and the column of their judge."""
 AREAS = {
@@ -38,9 +39,9 @@ AREAS = {
 
 def critic_section(run: RunReader) -> Section:
     """Return how well ratings and rewards separate right answers from wrong ones."""
-    answers = _rated_answers(run)
-    areas = pl.DataFrame([*_areas(answers)], schema=AREAS)
-    bars = pl.DataFrame([*_distributions(answers)], infer_schema_length=None)
+    answers = _answers(run)
+    areas = pl.DataFrame([*_areas(_by_aspect(run, answers))], schema=AREAS)
+    bars = _distributions(answers)
     unread = _unread(run)
     whole = pl.col("aspect").is_in([ALL, REWARD])
     area: Any = {"y_label": "AUROC, %", "level": 50.0}
@@ -78,40 +79,42 @@ def critic_section(run: RunReader) -> Section:
     )
 
 
-def _rated_answers(run: RunReader) -> pl.DataFrame:
-    """Return a row for each aspect of each verified answer, for the mean, and for its reward.
+def _answers(run: RunReader) -> pl.DataFrame:
+    """Return verified answers with their mean rating and reward, of one benchmark.
 
-    The answers are those of one benchmark: held-out, else dev, else the drafts.
+    It is held-out prompts, else dev prompts, else the drafts.
     """
-    place = ("iteration", "benchmark", "prompt_id", "candidate_id")
-    columns: list[str] = [*place, "aspect", "right", "value", "cluster"]
-    if judged_by_verifier(run):
-        return pl.DataFrame(schema=columns)
     every = verified_answers(run, None)
-    parts = {
-        str(name): own for (name,), own in every.partition_by("benchmark", as_dict=True).items()
-    }
-    answers = next((parts[name] for name in (HELD_OUT, DEV, DRAFTS) if name in parts), None)
-    if answers is None:
-        return pl.DataFrame(schema=columns)
-    some = answers.sort("candidate_id").group_by("iteration", maintain_order=True).head(LIMIT)
+    if judged_by_verifier(run):
+        every = every.clear()
+    there = set(every["benchmark"])
+    chosen = next((name for name in (HELD_OUT, DEV, DRAFTS) if name in there), "")
+    answers = every.filter(pl.col("benchmark") == chosen).sort("candidate_id")
+    clusters = run.scan("prompts", columns={"prompt_id", "cluster"}).unique("prompt_id").collect()
+    return (
+        answers.group_by("iteration", maintain_order=True)
+        .head(LIMIT)
+        .join(clusters, on="prompt_id", how="left")
+        .with_columns(pl.coalesce("cluster", "prompt_id"))
+    )
+
+
+def _by_aspect(run: RunReader, answers: pl.DataFrame) -> pl.DataFrame:
+    """Return a row for each aspect of each answer, for the mean, and for its reward."""
+    key = ("iteration", "benchmark", "prompt_id", "candidate_id")
+    place = (*key, "right", "cluster")
     ratings = (
         run.scan("scores")
         .filter(pl.col("metric").str.starts_with(RATING))
-        .join(some.lazy().select(*place, "right"), on=place)
-        .select(*place, "right", "value", aspect=pl.col("metric").str.strip_prefix(RATING))
+        .join(answers.lazy().select(place), on=key)
+        .select(*place, "value", aspect=pl.col("metric").str.strip_prefix(RATING))
         .collect()
     )
-    whole = some.select(*place, "right", value="rating", aspect=pl.lit(ALL))
-    rewards = some.select(*place, "right", value="reward", aspect=pl.lit(REWARD))
+    whole = answers.select(*place, value="rating", aspect=pl.lit(ALL))
+    rewards = answers.select(*place, value="reward", aspect=pl.lit(REWARD)).drop_nulls("value")
     several = ratings["aspect"].n_unique() > 1
-    rows = pl.concat([whole, rewards.drop_nulls("value"), *([ratings] if several else [])])
-    clusters = run.scan("prompts", columns={"prompt_id", "cluster"}).unique("prompt_id").collect()
-    return (
-        rows.join(clusters, on="prompt_id", how="left")
-        .with_columns(pl.coalesce("cluster", "prompt_id"))
-        .sort("iteration", "aspect", "candidate_id")
-    )
+    rows = pl.concat([whole, rewards, *([ratings] if several else [])])
+    return rows.sort("iteration", "aspect", "candidate_id")
 
 
 def _areas(answers: pl.DataFrame) -> Iterator[dict[str, Any]]:
@@ -129,38 +132,35 @@ def _areas(answers: pl.DataFrame) -> Iterator[dict[str, Any]]:
             yield row | {"auroc": 100 * found.value, "low": low, "high": high}
 
 
-def _distributions(answers: pl.DataFrame) -> Iterator[dict[str, Any]]:
-    """Give how the values of right and wrong answers of the first and last model are spread."""
-    ends = dict.fromkeys((answers["iteration"].min(), answers["iteration"].max()))
-    for aspect, count in BINS.items():
-        own = answers.filter(pl.col("aspect") == aspect)
-        edges = np.histogram_bin_edges(own["value"].to_numpy(), bins=count) if own.height else []
-        for iteration in ends if own.height else ():
-            for right in (True, False):
-                which = (pl.col("iteration") == iteration) & (pl.col("right") == right)
-                counts = np.histogram(own.filter(which)["value"].to_numpy(), bins=edges)[0]
-                for low, high, number in zip(edges[:-1], edges[1:], counts, strict=True):
-                    row = {"iteration": iteration, "aspect": aspect, "right": right}
-                    yield row | {"low": float(low), "high": float(high), "count": int(number)}
+def _distributions(answers: pl.DataFrame) -> pl.DataFrame:
+    """Return how the values of right and wrong answers of the first and last model are spread."""
+    made: list[int] = answers["iteration"].unique().sort().to_list()
+    groups = [
+        AnswerGroup(against=VERIFIER, names={"iteration": n}, there=own.height, frame=own)
+        for n in dict.fromkeys([*made[:1], *made[-1:]])
+        for own in [answers.filter(pl.col("iteration") == n)]
+    ]
+    return distributions(groups)
 
 
 def _histograms(bars: pl.DataFrame) -> Iterator[Panel]:
     if bars.is_empty():
         return
-    groups = bars.partition_by("aspect", "iteration", as_dict=True, maintain_order=True)
-    for (aspect, iteration), own in groups.items():
-        right, wrong = own.filter("right"), own.filter(~pl.col("right"))
+    groups = bars.partition_by("score", "iteration", as_dict=True, maintain_order=True)
+    for (score, iteration), own in groups.items():
+        first = own.filter(right=own["right"][0])
         yield Histogram(
-            edges=[*right["low"], right["high"][-1]],
-            parts=[_shares("right", right["count"]), _shares("wrong", wrong["count"])],
-            title=f"{NAMES[aspect].capitalize()} of M_{iteration}'s answers",
-            x_label=NAMES[aspect],
+            edges=[*first["low"], first["high"][-1]],
+            parts=[
+                Heights(
+                    label=f"{'right' if right else 'wrong'} ({part['count'].sum():,})",
+                    values=part["share"].to_list(),
+                )
+                for (right,), part in own.group_by("right", maintain_order=True)
+            ],
+            title=f"{NAMES[score].capitalize()} of M_{iteration}'s answers",
+            x_label=NAMES[score],
         )
-
-
-def _shares(label: str, counts: pl.Series) -> Heights:
-    total = counts.sum()
-    return Heights(label=f"{label} ({total:,})", values=(counts / max(1, total)).to_list())
 
 
 def _unread(run: RunReader) -> pl.DataFrame:

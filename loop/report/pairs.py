@@ -20,7 +20,7 @@ from .section import Section, over_iterations, series_by
 
 ALL_ASPECTS = "all aspects"
 QUANTILES = (0.25, 0.5, 0.75)
-MARGIN, OUTCOME, SHARE = "margin", "outcome", "share"
+MARGIN, OUTCOME = "margin", "outcome"
 FULL = ("paired", "demonstrated", "unpaired")
 """The outcomes of prompts that gave rows to train on."""
 GROUP = ("iteration", "measure", "name")
@@ -37,9 +37,9 @@ def pairs_section(run: RunReader) -> Section:
         name="pairs",
         title="Pairs and refinements: what there was to learn from",
         reading=(
-            "Margins that shrink, prompts that give nothing, and chosen texts that repeat are "
-            "signs that there is less and less to learn from. Right of the line refining raised "
-            "more ratings than it lowered; an aspect left of it is one that refining makes worse."
+            "Margins that shrink and prompts that give nothing are signs that there is less and "
+            "less to learn from. Right of the line refining raised more ratings than it lowered; "
+            "an aspect left of it is one that refining makes worse."
         ),
         command=f"lpfloop pairs {run.folder.name}",
         tables={"pairs": pairs, "refinement": gains, "rounds": rounds},
@@ -52,21 +52,17 @@ def pair_rows(run: RunReader) -> pl.DataFrame:
     """Return the measures of each iteration's rows to train on, by name.
 
     `margin`: a quantile of the reward of chosen less the reward of rejected answers; `outcome`:
-    the share of prompts with it; `share`: the share of rows whose chosen answer is a refinement,
-    and of rows whose chosen text another row of the same prompt has, too. `count` is the number
-    that a share is taken of.
+    the share of prompts with it. `count` is the number that it is taken of.
     """
     outcomes = (
         run.scan("pairing_outcomes", columns={"iteration", "outcome"})
         .group_by("iteration", name="outcome")
         .agg(measure=pl.lit(OUTCOME), part=pl.len())
         .with_columns(count=pl.col("part").sum().over("iteration"))
+        .with_columns(value=pl.col("part") / pl.col("count"))
+        .select(*GROUP, "value", "count")
     )
-    shares = [
-        of.with_columns(value=pl.col("part") / pl.col("count"))
-        for of in (outcomes, *_chosen_shares(run))
-    ]
-    every = [_margins(run), *(of.select(*GROUP, "value", "count") for of in shares)]
+    every = [_margins(run), outcomes]
     return pl.concat([of.collect(engine="streaming") for of in every]).sort(GROUP)
 
 
@@ -83,40 +79,6 @@ def _margins(run: RunReader) -> pl.LazyFrame:
         .unpivot(index=["iteration", "count"], variable_name="name", value_name="value")
         .with_columns(measure=pl.lit(MARGIN))
         .select(*GROUP, "value", "count")
-    )
-
-
-def _chosen_shares(run: RunReader) -> Iterator[pl.LazyFrame]:
-    """Give how many rows have a refinement, or a text of another row of their prompt, chosen."""
-    made = pl.concat(
-        [
-            rows.select(
-                "iteration",
-                "prompt_id",
-                candidate_id=identity,
-                text=pl.col(label).list.last().struct.field("content").hash(),
-            )
-            for rows, identity, label in (
-                (run.scan("pairs"), "chosen_id", "chosen"),
-                (run.scan("demonstrations"), "candidate_id", "completion"),
-                (run.scan("unpaired_answers").filter("label"), "candidate_id", "completion"),
-            )
-        ]
-    )
-    kinds = run.scan("candidates", columns={"candidate_id", "kind"})
-    refined = kinds.filter(pl.col("kind") == "refinement")
-    counted = made.join(refined, on="candidate_id", how="left").group_by("iteration")
-    repeated = made.group_by("iteration", "prompt_id").agg(
-        part=pl.len() - pl.col("text").n_unique(), count=pl.len()
-    )
-    named = {"measure": pl.lit(SHARE)}
-    yield counted.agg(part=pl.col("kind").is_not_null().sum(), count=pl.len()).with_columns(
-        **named, name=pl.lit("chosen is a refinement")
-    )
-    yield (
-        repeated.group_by("iteration")
-        .agg(pl.col("part", "count").sum())
-        .with_columns(**named, name=pl.lit("chosen repeats another's text"))
     )
 
 
@@ -137,9 +99,6 @@ def _pair_panels(rows: pl.DataFrame) -> Iterator[Panel]:
     empty = percent.filter(pl.col("measure") == OUTCOME, ~pl.col("name").is_in(FULL))
     yield from over_iterations(
         empty, "name", "value", title="Why prompts gave no row", y_label="% of prompts"
-    )
-    yield from over_iterations(
-        percent.filter(measure=SHARE), "name", "value", title="What was chosen", y_label="% of rows"
     )
 
 
@@ -235,9 +194,6 @@ def _gain_panels(gains: pl.DataFrame) -> Iterator[Panel]:
         title=f"Gain by refining, iteration {last['iteration'][0]}",
         x_label="% of ratings raised less % lowered",
         level=0,
-    )
-    yield from over_iterations(
-        rows, "aspect", "gain", title="Gain by refining", y_label="% raised less % lowered", level=0
     )
 
 

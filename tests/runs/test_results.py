@@ -73,8 +73,8 @@ def test_lead_prompt_by_prompt(tmp_path):
     began, reached = results(tmp_path, ["dpo"])
     lead = reached.lead(began, "win_rate")
     apart = [after - before for before, after in zip(BEGAN, BETTER, strict=True)]
-    assert math.isclose(lead.change.value, sum(apart) / 8)
-    assert lead.change.low <= lead.change.value <= lead.change.high
+    assert math.isclose(lead.value, sum(apart) / 8)
+    assert lead.low <= lead.value <= lead.high
     assert reached.lead(began, "true_score") is None
 
 
@@ -113,7 +113,7 @@ def test_no_lead_over_different_judges(tmp_path, capsys):
         made = scores(BETTER, checkpoint=name, metric="reward")
         write(tmp_path, name, name, made, fingerprint=json.dumps({"reward": judge}))
     _, a, b, c = results(tmp_path, ["a", "b", "c"])
-    assert b.lead(a, "reward").change.value == 0
+    assert b.lead(a, "reward").value == 0
     assert c.lead(a, "reward") is None
     assert incomparable([a, b], "reward") is None
     assert incomparable([a, c], "reward")

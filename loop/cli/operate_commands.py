@@ -54,7 +54,8 @@ def status(
     from ..daemon.status import overview
     from ..lake.query.flips import lost_since
     from ..lake.query.model_figures import results_by
-    from ..lake.query.runs import evaluations, open_run, require_iteration
+    from ..lake.query.run_status import evaluations
+    from ..lake.query.runs import open_run, require_iteration
     from ..report.result_table import print_results
     from .critic_tables import print_critic
     from .probe_tables import print_probes

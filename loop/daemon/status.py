@@ -29,7 +29,7 @@ from ..lake.query.next_steps import (
     read_state,
     run_needs,
 )
-from ..lake.query.runs import status
+from ..lake.query.run_status import status
 from ..run.run_events import START
 from ..run.stop import kill_all
 from .control import PAUSED as PAUSE_KEPT

@@ -12,7 +12,8 @@ import polars as pl
 import pytest
 from preloaded import INTERPRETER
 
-from lpfloop.loop.lake.query.runs import open_run, status
+from lpfloop.loop.lake.query.run_status import status
+from lpfloop.loop.lake.query.runs import open_run
 from lpfloop.stores.sealed import check_folder
 
 pytestmark = pytest.mark.model

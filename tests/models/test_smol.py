@@ -8,7 +8,8 @@ import polars as pl
 import pytest
 
 from lpfloop.loop.lake.query.answer_logprobs import update_survival
-from lpfloop.loop.lake.query.runs import open_run, status
+from lpfloop.loop.lake.query.run_status import status
+from lpfloop.loop.lake.query.runs import open_run
 from lpfloop.loop.smol.weights import smol_folder
 
 pytestmark = [pytest.mark.model, pytest.mark.slow, pytest.mark.timeout(900)]

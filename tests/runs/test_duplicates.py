@@ -2,7 +2,8 @@
 
 from world import RUN, loop, small_config, stand_ins, write_prompts
 
-from lpfloop.loop.lake.query.runs import open_run, status
+from lpfloop.loop.lake.query.run_status import status
+from lpfloop.loop.lake.query.runs import open_run
 from lpfloop.loop.lake.search.duplicates import latest_records
 from lpfloop.stores.digest import run_digest
 from lpfloop.stores.journal_reader import Reader

@@ -15,7 +15,8 @@ from lpfloop.loop.daemon.job import Job
 from lpfloop.loop.daemon.loop import run_loop
 from lpfloop.loop.daemon.opening import open_job
 from lpfloop.loop.data.prompts import load_prompts
-from lpfloop.loop.lake.query.runs import open_run, status
+from lpfloop.loop.lake.query.run_status import status
+from lpfloop.loop.lake.query.runs import open_run
 from lpfloop.loop.run.outcomes import NothingToTrainOn
 from lpfloop.loop.run.run import Run
 from lpfloop.loop.run.stop import StopSignal

@@ -13,8 +13,9 @@ from lpfloop.configs.schema import PromptsConfig, RunConfig
 from lpfloop.loop.lake.query.best_model import best_model
 from lpfloop.loop.lake.query.model_figures import run_results
 from lpfloop.loop.lake.query.model_names import checkpoints
+from lpfloop.loop.lake.query.run_status import status
 from lpfloop.loop.lake.query.run_verdicts import run_verdict
-from lpfloop.loop.lake.query.runs import open_run, status
+from lpfloop.loop.lake.query.runs import open_run
 from lpfloop.stores.keys import Json
 
 SUMS = [

@@ -15,7 +15,8 @@ from lpfloop.loop.daemon.loop import run_loop
 from lpfloop.loop.daemon.opening import open_job
 from lpfloop.loop.data.prompts import load_prompts
 from lpfloop.loop.evaluation.probe import probe
-from lpfloop.loop.lake.query.runs import open_run, status
+from lpfloop.loop.lake.query.run_status import status
+from lpfloop.loop.lake.query.runs import open_run
 from lpfloop.loop.run.models import Served
 from lpfloop.loop.run.stop import StopSignal
 from lpfloop.stores.records import Checkpoint

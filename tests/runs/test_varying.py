@@ -14,7 +14,8 @@ from lpfloop.configs.load import load_config
 from lpfloop.configs.schema import ConfigError
 from lpfloop.loop.daemon.job import Job
 from lpfloop.loop.daemon.loop import run_loop
-from lpfloop.loop.lake.query.runs import open_run, status
+from lpfloop.loop.lake.query.run_status import status
+from lpfloop.loop.lake.query.runs import open_run
 from lpfloop.loop.run.outcomes import NothingToTrainOn
 from lpfloop.loop.run.stop import StopSignal
 from lpfloop.loop.stages.variance_filter import fate, filter_variance

@@ -9,7 +9,7 @@ from ....stores.keys import Json
 from ....stores.lake import RunReader
 from ....stores.records import Alarm, Evaluation
 from .forgetting import FALL, PREFIX, alarming, describe_fall
-from .runs import evaluations
+from .run_status import evaluations
 
 UNVERIFIED, PROBE_FALL = "unverified", "probe"
 """Kinds of alarms: approval of unverified prompts, which may be right; a probe's fall."""

@@ -18,7 +18,6 @@ from ....stores.spreadsheet_cells import FORMULA, GUARD, NUMBER
 from ...data.sanitize import escape_hidden, visible
 from ...run.terminal import say
 from .forms import Form, FormError, OutputError
-from .row_table import print_table
 
 BATCH = 8192
 CHUNK = 1 << 20
@@ -188,6 +187,8 @@ def _write_table(frame: pl.LazyFrame, columns: Sequence[str]) -> None:
     Rows that lack one of the columns, as the steps of some trainings do, are printed with all of
     theirs.
     """
+    from .row_table import print_table  # of rich, which the other formats do not need
+
     found = frame.head(TABLE_ROWS + 1).collect()
     there = columns if set(columns) <= set(found.columns) else ()
     shown = found.head(TABLE_ROWS).select(there or pl.all())

@@ -21,7 +21,7 @@ from rich.text import Text
 from ...data.sanitize import one_line
 from ...data.short_id import short_id
 from ...data.text_wrap import print_wrapped
-from ..trace.word_diff import marked_diff
+from ..trace.word_diff import AROUND, STYLES, TOKEN, Span, word_diff
 
 LONGEST = 1000
 """The characters of a cell that are looked at; its lines hold fewer."""
@@ -33,6 +33,8 @@ HEADING = 20
 """A longer word of a heading is an SQL expression, which is broken anywhere."""
 GAP = 2
 CHOSEN, REJECTED = "chosen", "rejected"
+CONTEXT, MOST = 3, 16
+"""The most words that a short diff shows of the context next to a change, and of a change."""
 DIFFERENCE = "[-rejected-] {+chosen+}"
 """The heading of the merged answers of a pair, which explains the marks."""
 _WORD_END = re.compile(r"_(?=.)")
@@ -157,7 +159,7 @@ def _columns(shown: pl.DataFrame, *, is_list: bool) -> Iterator[DrawnColumn]:
         if compared and name == CHOSEN:
             both = shown.select(REJECTED, CHOSEN).iter_rows()
             columns = [
-                marked_diff(cell_text(rejected), cell_text(chosen)) for rejected, chosen in both
+                _marked_diff(cell_text(rejected), cell_text(chosen)) for rejected, chosen in both
             ]
             yield DrawnColumn(name=DIFFERENCE, cells=columns, is_prose=True)
         elif not (compared and name == REJECTED):
@@ -208,3 +210,28 @@ def _flat(value: Any) -> str:
         case _:
             text = str(value)
     return text
+
+
+def _marked_diff(old: str, new: str) -> Text:
+    """Return in short how `new` differs, on one line: changes with a few words of context."""
+    spans = word_diff(old, new)
+    text = Text()
+    for place, span in enumerate(spans):
+        shown = _beside(span, first=not place, last=place == len(spans) - 1)
+        before, after = AROUND[span.kind]
+        space = " " if shown.endswith(" ") else ""
+        text.append(f"{before}{shown.rstrip()}{after}{space}", STYLES[span.kind])
+    return text
+
+
+def _beside(span: Span, *, first: bool, last: bool) -> str:
+    """Return a stretch without its middle, and without an end that is not next to a change."""
+    words = TOKEN.findall(span.text)
+    if span.kind != "same":
+        return span.text if len(words) <= MOST else f"{''.join(words[:MOST])}… "
+    if first and last:
+        return span.text
+    head, tail = (0 if first else CONTEXT), (0 if last else CONTEXT)
+    if len(words) <= head + tail + 1:
+        return span.text
+    return f"{''.join(words[:head])}… {''.join(words[len(words) - tail :])}"

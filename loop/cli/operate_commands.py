@@ -50,9 +50,7 @@ def status(
     out: DocumentOutput,
 ) -> None:
     """Show what a run needs, how far it is, its result, and its warnings."""
-    from ...stores.schemas import plain
     from ..daemon.status import overview
-    from ..lake.query.flips import lost_since
     from ..lake.query.model_figures import results_by
     from ..lake.query.run_status import evaluations
     from ..lake.query.runs import open_run, require_iteration
@@ -66,10 +64,9 @@ def status(
         require_iteration(reader, iteration)
         found = overview(reader, iteration, in_lake(lake))
         results = results_by(reader, by, split)
-        lost = lost_since(reader, results)
 
         def tables(console: "Console") -> None:
-            print_results(console, results, wide=wide, lost=lost, where=in_lake(lake))
+            print_results(console, results, wide=wide)
             print_probes(console, evaluations(reader))
             print_critic(console, found["iterations"], wide=wide)
 
@@ -77,7 +74,7 @@ def status(
             published = published_line(reader, in_lake(lake))
             print_status(found, result_lines(reader), tables, published, stages=stages)
 
-        out.document({**found, "results": results.document, "lost": plain(lost)}, draw)
+        out.document({**found, "results": results.document}, draw)
 
 
 def watch(name: AnyRun = None, *, lake: Lake = DEFAULT_LAKE) -> None:

@@ -17,14 +17,12 @@ from ...stores.records import Scope
 from ..data.sanitize import one_line
 from ..data.splits import HELD_OUT
 from ..data.text_wrap import print_wrapped
-from ..lake.query.flips import LostMost
 from ..lake.query.format_figures import (
     figure_label,
     format_change,
     format_figure,
     format_interval,
     format_levels,
-    lost_line,
     split_name,
 )
 from ..lake.query.model_figures import ModelFigure, RunResults
@@ -185,19 +183,11 @@ def flat_table(table: ResultTable) -> tuple[list[str], list[list[str]]]:
     ]
 
 
-def print_results(
-    console: Console,
-    results: RunResults,
-    *,
-    wide: bool = False,
-    lost: LostMost | None = None,
-    where: str = "",
-) -> None:
-    """Print the figures of a run's models, and the group that lost most.
+def print_results(console: Console, results: RunResults, *, wide: bool = False) -> None:
+    """Print the figures of a run's models.
 
     With `wide` all models are shown, with their changes; without it those that fit the terminal:
-    the first, the reported one, then the latest. `where` is the option that names the lake, after a
-    space.
+    the first, the reported one, then the latest.
     """
     if not results.rows:
         return
@@ -210,8 +200,6 @@ def print_results(
         )
     if table.note is not None:
         print_wrapped(console, table.note)
-    if lost is not None:
-        print_wrapped(console, lost_line(lost, where))
     if wide and all(row.figure != WIN_RATE.name for row in results.rows):
         print_wrapped(console, NO_WIN_RATE)
 

@@ -10,9 +10,7 @@ from ..data.short_id import short_id
 from ..data.splits import DEV, HELD_OUT
 from ..evaluation.pairwise_verdicts import ERROR_RATE
 from ..lake.query.alarm_list import alarms, sentence
-from ..lake.query.flips import lost_since
-from ..lake.query.format_figures import figure_label, format_value, lost_line
-from ..lake.query.model_figures import run_results
+from ..lake.query.format_figures import figure_label, format_value
 from ..lake.query.model_names import checkpoints
 from ..lake.query.next_steps import need_lines, read_state, run_needs
 from ..lake.query.run_verdicts import IterationVerdict, RunVerdict, format_verdict, run_verdict
@@ -46,7 +44,7 @@ def run_answer(run: RunReader) -> RunAnswer:
         why = f"No policy of run {found.run} was compared with the one it began with."
         return RunAnswer(kind="open", word="Not known", sentences=(why,))
     kind, word = _word(row)
-    sentences = (*_how_much(row), *_beside(found, row), *_lost(run, found), *_models(found))
+    sentences = (*_how_much(row), *_beside(found, row), *_lost(found), *_models(found))
     return RunAnswer(kind=kind, word=word, sentences=sentences)
 
 
@@ -99,8 +97,8 @@ def _beside(found: RunVerdict, row: PolicyVerdict) -> Iterator[str]:
         )
 
 
-def _lost(run: RunReader, found: RunVerdict) -> Iterator[str]:
-    """Yield sentences on the groups that got significantly worse, and on the largest loss."""
+def _lost(found: RunVerdict) -> Iterator[str]:
+    """Yield sentences on the groups that got significantly worse."""
     best = [i for i in found.iterations if i.checkpoint.iteration == found.best.iteration]
     iteration = best[0] if best else found.iterations[-1]
     worse = [*_tasks(iteration), *iteration.regressions()]
@@ -110,15 +108,8 @@ def _lost(run: RunReader, found: RunVerdict) -> Iterator[str]:
         )
         more = f" and {len(worse) - GROUPS} more" if len(worse) > GROUPS else ""
         yield f"Significantly worse than M_0 on held-out prompts: {named}{more}."
-    most = lost_since(run, run_results(run, by=("all",)))
-    if most is not None:
-        line = lost_line(most)
-        if worse:
-            yield f"{line[0].upper()}{line[1:]}."
-        else:
-            yield f"No task or family is significantly worse; {line}."
-    elif not worse:
-        yield "No task and no family of prompts is worse than it was."
+    else:
+        yield "No task or family is significantly worse than it was."
 
 
 def _tasks(found: IterationVerdict) -> list[PolicyVerdict]:

@@ -14,7 +14,6 @@ from ...stores.journal_reader import JournalError
 from ...stores.lake import RunReader, run_names
 from ..daemon.status import daemon_of, overview
 from ..lake.query.alarm_list import alarms, sentence
-from ..lake.query.flips import lost_since
 from ..lake.query.model_figures import results_by
 from ..lake.query.model_names import checkpoints
 from ..lake.query.runs import NoSuchRunError, open_run
@@ -105,7 +104,6 @@ class RunPages:
             found=found,
             results=results,
             figures=result_table(results) if results.rows else None,
-            lost=lost_since(run, results),
             answer=run_answer(run),
             needs=format_needs(run, found["daemon"]["state"]),
             alarms=[(alarm, sentence(alarm)) for alarm in alarms(run)],

@@ -3,9 +3,7 @@
 from collections.abc import Iterable
 
 from ...data.sanitize import one_line
-from ...data.short_id import short_id
 from ...data.splits import DEV, HELD_OUT
-from .flips import LostMost
 from .model_figures import ModelFigure
 from .vocabulary import term_of
 
@@ -101,22 +99,6 @@ def _range(levels: Iterable[float]) -> str:
     least, most = min(levels), max(levels)
     one = format_level(least) == format_level(most)
     return format_level(most) if one else f"{100 * least:.2g} to {format_level(most)}"
-
-
-def lost_line(lost: LostMost, where: str = "") -> str:
-    """Return a sentence on the group of prompts with the largest loss, with two of its prompts.
-
-    `where` is the option that names the lake, after a space.
-    """
-    group = lost.group if lost.group == lost.task else f"{lost.group} ({lost.task})"
-    values = (format_value(lost.figure, value) for value in (lost.value_before, lost.value_after))
-    shown = " and ".join(f"`lpfloop show {short_id(prompt)}{where}`" for prompt in lost.worse)
-    return one_line(
-        f"largest loss from M_{lost.before} to M_{lost.after}: {group}, "
-        f"{figure_label(lost.figure)} {' to '.join(values)} on {lost.n:,} prompts "
-        f"({lost.lost:,} worse, {lost.gained:,} better); {shown}",
-        limit=400,
-    )
 
 
 def _scale(figure: str) -> tuple[float, int]:

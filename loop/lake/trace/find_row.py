@@ -5,11 +5,9 @@ be called by its place in the run: `M_2`, `latest`, `best` (`model_names`).
 """
 
 import re
-from collections.abc import Generator
-from contextlib import contextmanager
+from contextlib import ExitStack, closing
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
 
 import polars as pl
 
@@ -18,21 +16,7 @@ from ....stores.lake import RunReader, run_names
 from ..query.model_names import model_name, model_of, open_with_models
 from ..query.runs import open_run
 
-Kind = Literal[
-    "prompt",
-    "candidate",
-    "critique",
-    "preference",
-    "grade",
-    "breakdown",
-    "claim",
-    "pair",
-    "demonstration",
-    "unpaired answer",
-    "checkpoint",
-]
-
-_IDS: tuple[tuple[str, Kind, str, str], ...] = (
+_IDS = (
     ("", "prompt", "prompts", "prompt_id"),
     ("cand-", "candidate", "candidates", "candidate_id"),
     ("crit-", "critique", "critiques", "critique_id"),
@@ -60,7 +44,7 @@ class NoSuchIdError(ValueError):
 class Found:
     """The row that an id names: `prompt_id` is its prompt; None for a checkpoint."""
 
-    kind: Kind
+    kind: str
     id: str
     prompt_id: str | None
 
@@ -73,27 +57,18 @@ def find_run(lake: Path, text: str, name: str | None) -> tuple[RunReader, Found]
         NoSuchRunError: if it is a model's name such as `M_2`, and the run lacks that model.
     """
     called = model_name(text)
+    names = [name] if name else [*reversed(run_names(lake))]
     if called is not None and not (name and called.run):
-        run = open_with_models(lake, called.run or name)
-        with _closed_on_error(run):
-            return run, find(run, called.which)
-    for candidate in [name] if name else reversed(run_names(lake)):
-        run = open_run(lake, candidate)
-        with _closed_on_error(run):
+        text, names = called.which, [called.run or name]
+    for one in names:
+        with ExitStack() as opened:
+            run = open_run(lake, one) if called is None else open_with_models(lake, one)
+            opened.enter_context(closing(run))
             found = lookup(run, text)
-        if found is not None:
-            return run, found
-        run.close()
-    raise _unknown(text, f"run {name}" if name else f"any run of {lake}")
-
-
-@contextmanager
-def _closed_on_error(run: RunReader) -> Generator[None]:
-    try:
-        yield
-    except BaseException:
-        run.close()
-        raise
+            if found is not None:
+                opened.pop_all()
+                return run, found
+    raise _unknown(text, f"run {names[0]}" if name or called else f"any run of {lake}")
 
 
 def find(run: RunReader, text: str) -> Found:
@@ -136,15 +111,15 @@ def lookup(run: RunReader, text: str) -> Found | None:
     return None
 
 
-def _kinds(text: str) -> list[Kind]:
+def _kinds(text: str) -> list[str]:
     """Return the kinds of row an id of this form can name; a prompt's id can have any form."""
-    kinds: list[Kind] = [kind for prefix, kind, *_ in _IDS if prefix and text.startswith(prefix)]
+    kinds: list[str] = [kind for prefix, kind, *_ in _IDS if prefix and text.startswith(prefix)]
     if HEXADECIMAL.fullmatch(text):
         kinds.append("checkpoint")
     return [*kinds, "prompt"]
 
 
-def _matches(run: RunReader, kind: Kind, text: str) -> list[Found]:
+def _matches(run: RunReader, kind: str, text: str) -> list[Found]:
     table, column = COLUMNS[kind]
     columns = {column} if kind == "checkpoint" else {column, "prompt_id"}
     derived = [open_derived(run.folder, name) for name in derived_names(run.folder)]

@@ -23,7 +23,7 @@ from ...data.row_fields import TRUSTED
 from ..imports import IMPORTED
 from ..imports.imported_rows import IMPORTED as AS_PAIR
 
-R = TypeVar("R", Prompt, Candidate, Preference, Pair)
+R = TypeVar("R", Preference, Pair)
 AT_ONCE = 1000
 SIDES = ["_one", "_other"]
 
@@ -47,13 +47,9 @@ def compared_answers(run: RunReader, iteration: int) -> Iterator[list[Row]]:
     """
     votes, pairs = _votes(run), _pairs(run)
     every = votes.select("prompt_id", *SIDES).unique(maintain_order=True)
-    prompts = run.scan("prompts").unique("prompt_id", maintain_order=True).collect()
-    candidates = run.scan("candidates").unique("candidate_id", maintain_order=True).collect()
+    prompts, candidates = _texts(run)
     for keys in every.iter_slices(AT_ONCE):
-        ids = pl.concat([keys["_one"], keys["_other"]])
-        prompt_of = _by_id(Prompt, prompts.join(keys, on="prompt_id", how="semi"), "prompt_id")
-        rows = candidates.filter(pl.col("candidate_id").is_in(ids.implode()))
-        answers = _by_id(Candidate, rows, "candidate_id")
+        prompt_of, answers = _rows_about(prompts, candidates, keys, *SIDES)
         given = {
             (p.prompt_id, *sorted((p.chosen_id, p.rejected_id))): p
             for p in _rows(Pair, pairs.join(keys, on=["prompt_id", *SIDES], how="semi"))
@@ -86,17 +82,33 @@ def paired_answers(
             f"rebuild-pairs {run_argument(run.folder)} --rule RULE` makes some"
         )
     pairs = derived.scan("pairs").collect().sort("prompt_id", "rank", maintain_order=True)
-    prompts = run.scan("prompts").unique("prompt_id", maintain_order=True).collect()
-    candidates = run.scan("candidates").unique("candidate_id", maintain_order=True).collect()
+    prompts, candidates = _texts(run)
     for some in pairs.iter_slices(AT_ONCE):
-        ids = pl.concat([some["chosen_id"], some["rejected_id"]])
-        prompt_of = _by_id(Prompt, prompts.join(some, on="prompt_id", how="semi"), "prompt_id")
-        rows = candidates.filter(pl.col("candidate_id").is_in(ids.implode()))
-        answers = _by_id(Candidate, rows, "candidate_id")
+        prompt_of, answers = _rows_about(prompts, candidates, some, "chosen_id", "rejected_id")
         for pair in frame_rows(Pair, some):
-            sides = (answers[name] for name in (pair.chosen_id, pair.rejected_id))
-            chosen, rejected = (_from_elsewhere(side, iteration) for side in sides)
-            yield prompt_of[pair.prompt_id], chosen, rejected, pair
+            chosen, rejected = answers[pair.chosen_id], answers[pair.rejected_id]
+            sides = _from_elsewhere(chosen, iteration), _from_elsewhere(rejected, iteration)
+            yield prompt_of[pair.prompt_id], *sides, pair
+
+
+def _texts(run: RunReader) -> tuple[pl.DataFrame, pl.DataFrame]:
+    """Return the prompts and the candidates of a run, each once."""
+    prompts = run.scan("prompts").unique("prompt_id", maintain_order=True)
+    candidates = run.scan("candidates").unique("candidate_id", maintain_order=True)
+    return prompts.collect(), candidates.collect()
+
+
+def _rows_about(
+    prompts: pl.DataFrame, candidates: pl.DataFrame, keys: pl.DataFrame, one: str, other: str
+) -> tuple[dict[str, Prompt], dict[str, Candidate]]:
+    """Return the prompts and the two answers that rows name, by id."""
+    asked = prompts.join(keys, on="prompt_id", how="semi")
+    ids = pl.concat([keys[one], keys[other]])
+    given = candidates.filter(pl.col("candidate_id").is_in(ids.implode()))
+    return (
+        {row.prompt_id: row for row in frame_rows(Prompt, asked)},
+        {row.candidate_id: row for row in frame_rows(Candidate, given)},
+    )
 
 
 def _votes(run: RunReader) -> pl.DataFrame:
@@ -130,10 +142,6 @@ def _sort_sides(rows: pl.DataFrame, first: str, second: str) -> pl.DataFrame:
 def _key(vote: Preference) -> tuple[str, str, str]:
     one, other = sorted((vote.first_id, vote.second_id))
     return vote.prompt_id, one, other
-
-
-def _by_id(row_type: type[R], rows: pl.DataFrame, name: str) -> dict[str, R]:
-    return {getattr(row, name): row for row in _rows(row_type, rows)}
 
 
 def _rows(row_type: type[R], rows: pl.DataFrame) -> list[R]:

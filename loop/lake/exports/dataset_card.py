@@ -76,8 +76,10 @@ def _sections(run: RunReader, contents: Contents) -> Iterator[tuple[str, str]]:
         _count(rows("rewards"), {"reward_model": "reward model"}, "rewards"),
     )
     yield "Models", "\n\n".join(filter(None, models))
-    critics = _count(rows("critiques"), {"critic": "critic", "status": "status"}, "critiques")
-    yield "Critics", f"{critics}\n\n{_ratings(rows('critiques'))}" if critics else ""
+    yield (
+        "Critics",
+        _count(rows("critiques"), {"critic": "critic", "status": "status"}, "critiques"),
+    )
     yield "Rubric", _rubric(config.get("critic", {}).get("aspects"))
     trained = ("pairs", "demonstrations", "unpaired_answers")
     by_rule = [rows(name).select("rule", table=pl.lit(name)) for name in trained]
@@ -99,24 +101,6 @@ def _count(frame: pl.LazyFrame, columns: Mapping[str, str], what: str) -> str:
     counted = frame.group_by(*columns).len("rows").sort("rows", *columns, descending=down)
     rows = counted.select(*columns, "rows").head(LISTED).collect().rows()
     return _table((*columns.values(), what), rows) if rows else ""
-
-
-def _ratings(critiques: pl.LazyFrame) -> str:
-    rating = pl.col("rating")
-    rated = (
-        critiques.select("aspects")
-        .explode("aspects")
-        .unnest("aspects")
-        .group_by("name")
-        .agg(
-            *[(rating == level).sum().alias(str(level)) for level in (-1, 0, 1)],
-            unread=rating.is_null().sum(),
-        )
-        .drop_nulls("name")
-        .sort("name")
-        .collect()
-    )
-    return _table(("aspect", "-1 failure", "0 moderate", "1 success", "unread"), rated.rows())
 
 
 def _rubric(name: str | None) -> str:

@@ -1,6 +1,6 @@
 """Comparison of final answers with their references: quickly, by limits, or by math-verify."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ..stores.records import Rating
@@ -48,19 +48,14 @@ class MathOutcome:
         return {EQUAL: "right", DIFFERENT: "wrong"}.get(self.outcome, self.outcome)
 
 
-def check_answers(
-    pairs: Sequence[tuple[str, str]], pool: MathPool, on_decided: Callable[[], None]
-) -> list[MathOutcome]:
-    """Compare (reference, answer) pairs; `on_decided` is called for each decided without a process.
+def check_answers(pairs: Sequence[tuple[str, str]], pool: MathPool) -> list[MathOutcome]:
+    """Compare (reference, answer) pairs.
 
     Raises:
         MathVerifyMissingError: if a comparison needs math-verify and it is not installed.
     """
     finals = [_finals(*pair) for pair in pairs]
     outcomes = [_without_process(*final) for final in finals]
-    for outcome in outcomes:
-        if outcome is not None:
-            on_decided()
     jobs = [final for final, outcome in zip(finals, outcomes, strict=True) if outcome is None]
     compared = iter(pool.compare(jobs))
     return [

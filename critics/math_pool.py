@@ -18,7 +18,7 @@ import subprocess
 import sys
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import IO, cast
@@ -58,16 +58,9 @@ class _ComparisonWorker:
 class MathPool:
     """Compares pairs of final answers; close it after use."""
 
-    def __init__(
-        self, workers: int, limit_s: float, *, on_outcome: Callable[[str], None] = lambda _: None
-    ) -> None:
-        """Prepare a pool of `workers` processes; a comparison has `limit_s` of processor time.
-
-        `on_outcome` is called with each outcome as it arrives; an exception from it ends the
-        comparisons.
-        """
+    def __init__(self, workers: int, limit_s: float) -> None:
+        """Prepare a pool of `workers` processes; a comparison has `limit_s` of processor time."""
         self._size = workers
-        self._on_outcome = on_outcome
         self._limit_s = limit_s
         self._workers: list[_ComparisonWorker] = []
         self._lost_at_start = 0
@@ -145,7 +138,6 @@ class MathPool:
             return
         if worker.job is not None:
             outcomes[worker.job] = json.loads(line)
-            self._on_outcome(outcomes[worker.job])
         worker.job, worker.deadline, worker.ready = None, float("inf"), True
         self._lost_at_start = 0
 
@@ -161,7 +153,6 @@ class MathPool:
                 )
         if worker.job is not None:
             outcomes[worker.job] = outcome
-            self._on_outcome(outcome)
 
 
 def _start() -> _ComparisonWorker:

@@ -131,7 +131,13 @@ def load_template(
     Raises:
         ConfigError: if it cannot be read, or lacks a placeholder, or has another one; names it.
     """
-    text = read_template(path)
+    try:
+        # Editors end a file with a line break; it is not part of the prompt.
+        text = path.read_text(encoding="utf-8").removesuffix("\n")
+    except OSError as error:
+        raise ConfigError(f"{path}: the template cannot be read ({error.strerror})") from error
+    except UnicodeDecodeError as error:
+        raise ConfigError(f"{path}: the template is not UTF-8 text") from error
     there = placeholders(text)
     if missing := required - there:
         raise ConfigError(f"{path}: the template lacks {_join_braced(missing)}")
@@ -141,21 +147,6 @@ def load_template(
             f"{path}: unknown placeholder {_join_braced(unknown)}; this template may use {allowed}"
         )
     return text
-
-
-def read_template(path: Path) -> str:
-    """Return the text of a template, whatever its placeholders.
-
-    Raises:
-        ConfigError: if it cannot be read; names it.
-    """
-    try:
-        # Editors end a file with a line break; it is not part of the prompt.
-        return path.read_text(encoding="utf-8").removesuffix("\n")
-    except OSError as error:
-        raise ConfigError(f"{path}: the template cannot be read ({error.strerror})") from error
-    except UnicodeDecodeError as error:
-        raise ConfigError(f"{path}: the template is not UTF-8 text") from error
 
 
 def _file_names(templates: Collection[str]) -> str:

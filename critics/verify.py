@@ -98,15 +98,15 @@ class Verifier:
         """Prepare a verifier whose comparisons have `limit_s` of a worker's processor time each.
 
         With `sentence_match` the tiny world's facts are verified. If `own` is given, its ratings
-        are used. At each comparison that takes too long, `on_timeout` is called with the number of
-        timeouts and the number of verified math answers; an exception from it ends the
+        are used. After a batch in which comparisons take too long, `on_timeout` is called with the
+        number of timeouts and the number of verified math answers; an exception from it ends the
         verification.
         """
         self.own = own
         self.limit_s = limit_s
         self.sentence_match = sentence_match
         self._mutex = threading.Lock()
-        self._pool = MathPool(workers, limit_s, on_outcome=self._count)
+        self._pool = MathPool(workers, limit_s)
         self._on_timeout = on_timeout
         self._timeouts = self._verified = 0
 
@@ -180,12 +180,14 @@ class Verifier:
             for number, (prompt, answer) in enumerate(items)
             if prompt.task == MATH and prompt.reference is not None
         }
-        found = check_answers(tuple(pairs.values()), self._pool, self._decide)
+        found = check_answers(tuple(pairs.values()), self._pool)
+        slow = sum(one.outcome == Status.TIMEOUT.value for one in found)
+        self._verified += len(found)
+        if slow:
+            self._timeouts += slow
+            self._on_timeout(self._timeouts, self._verified)
         by_number = dict(zip(pairs, found, strict=True))
         return [by_number.get(number) for number in range(len(items))]
-
-    def _decide(self) -> None:
-        self._verified += 1
 
     def _verdict(self, prompt: Prompt, answer: str, math: MathOutcome | None) -> Verdict:
         """Combine the parts that apply to the prompt; the first one, its aspect, rates it."""
@@ -200,12 +202,6 @@ class Verifier:
             return Verdict((), None, Status.NO_CHECK.value)
         metrics = tuple(metric for part in parts for metric in part.metrics)
         return Verdict(metrics, parts[0].rating, parts[0].reason, checks=parts[-1].checks)
-
-    def _count(self, outcome: str) -> None:
-        self._verified += 1
-        if outcome == Status.TIMEOUT.value:
-            self._timeouts += 1
-            self._on_timeout(self._timeouts, self._verified)
 
 
 def _how(own: OwnFunction | None, limit_s: float, *, matches: bool) -> list[Json]:

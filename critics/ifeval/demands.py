@@ -7,10 +7,10 @@ some patterns never finish.
 
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from itertools import islice
 from typing import NoReturn
 
-from .arguments import AT_LEAST, compare_count
 from .languages import language_of
 from .sentences import sentences_of
 
@@ -30,6 +30,13 @@ TWO_IN_ONE = re.compile(
     r"\b(?:can(?=not\b)|(?:gim|lem)(?=me\b)|gon(?=na\b)|got(?=ta\b))", re.IGNORECASE
 )
 ENGLISH = "en"
+LESS_THAN, AT_LEAST = "less than", "at least"
+
+
+def compare_count(found: Iterable[object], relation: str, bound: int) -> bool:
+    """Whether there are at least `bound` finds, or fewer; the search ends at `bound`."""
+    reached = sum(1 for _ in islice(found, bound)) == bound
+    return reached == (relation == AT_LEAST)
 
 
 def has_sentences(answer: str, *, num_sentences: int, relation: str) -> bool:

@@ -17,9 +17,6 @@ BAND = 4
 """Minima in a band: texts of similarity 0.8 miss each other in 2 of 10,000 cases."""
 
 NEAR = 0.8
-AT_ONCE = 4_000_000
-"""Keys of bands that are compared at once, which bounds memory."""
-
 WORD = r"[\p{Han}\p{Hiragana}\p{Katakana}\p{Thai}]|[\p{L}\p{M}\p{N}]+"
 _MULTIPLIER = 6364136223846793005
 _MINIMA = [f"m{k}" for k in range(MINIMA)]
@@ -63,7 +60,7 @@ class Alike:
 def alike(texts: pl.DataFrame) -> Alike:
     """Compare all texts of a frame with `id`, `group` and `text`."""
     keyed = texts.select("id", "group", copy_key(pl.col("text")).alias("key")).with_row_index("row")
-    pairs = _near(keyed.hstack(signatures(texts["text"]))) if texts.height else _no_pairs()
+    pairs = _near(keyed.hstack(signatures(texts["text"])))
     return Alike(
         texts=keyed,
         within=pairs.filter(~pl.col("across")).drop("across"),
@@ -117,21 +114,13 @@ def grams(texts: pl.Series, n: int) -> pl.DataFrame:
 
 def _near(texts: pl.DataFrame) -> pl.DataFrame:
     """Return pairs of near copies (`row`, `other`, `similarity`, `across`), one a row and kind."""
-    signed = texts.select(_MINIMA)
-    rows = texts.select("row", "group", *_MINIMA).drop_nulls(_MINIMA[0])
-    at_once = max(1, AT_ONCE // max(1, rows.height))
-    found = _no_pairs()
-    for start in range(0, len(_BANDS), at_once):
-        keys = dict(list(_BANDS.items())[start : start + at_once])
-        keyed = rows.select("row", "group", **keys).unpivot(
-            index=["row", "group"], value_name="band"
-        )
-        met = _candidates_of(keyed.drop("variable").filter(pl.col("band").is_duplicated()))
-        new = met.join(found, on=["row", "across"], how="anti").unique(maintain_order=True)
-        new = new.with_columns(similarity(signed, new["row"], new["other"]))
-        new = new.filter(pl.col("similarity") >= NEAR).select(found.columns)
-        found = pl.concat([found, new]).unique(["row", "across"], keep="first", maintain_order=True)
-    return found.sort("row")
+    rows = texts.drop_nulls(_MINIMA[0]).select("row", "group", **_BANDS)
+    bands = rows.unpivot(index=["row", "group"], value_name="band").drop("variable")
+    met = _candidates_of(bands.filter(pl.col("band").is_duplicated())).unique(maintain_order=True)
+    alike = similarity(texts.select(_MINIMA), met["row"], met["other"])
+    found = met.with_columns(alike).filter(pl.col("similarity") >= NEAR)
+    one_each = found.unique(["row", "across"], keep="first", maintain_order=True)
+    return one_each.select("row", "other", "similarity", "across").sort("row")
 
 
 def _candidates_of(keyed: pl.DataFrame) -> pl.DataFrame:
@@ -147,14 +136,3 @@ def _candidates_of(keyed: pl.DataFrame) -> pl.DataFrame:
     away = [frame.filter(pl.col("away") != pl.col("group")) for frame in ends]
     chosen = [own.filter(pl.col("other") != pl.col("row")), *away]
     return pl.concat([frame.select("row", "other", "across") for frame in chosen])
-
-
-def _no_pairs() -> pl.DataFrame:
-    return pl.DataFrame(
-        schema={
-            "row": pl.UInt32,
-            "other": pl.UInt32,
-            "across": pl.Boolean,
-            "similarity": pl.Float64,
-        }
-    )

@@ -227,5 +227,5 @@ SETS = [
 def test_several_boxes():
     with closing(MathPool(workers=1, limit_s=20)) as pool:
         pairs = [(reference, answer) for reference, answer, _ in SETS]
-        found = [one.reason for one in check_answers(pairs, pool, lambda: None)]
+        found = [one.reason for one in check_answers(pairs, pool)]
     assert found == [outcome for *_, outcome in SETS]

@@ -2,7 +2,7 @@ import pytest
 
 from lpfloop.configs.schema import ConfigError, CriticConfig
 from lpfloop.critics.feedback import CRITIQUE_TEMPLATES, FeedbackCritic
-from lpfloop.critics.templating import TemplateError, read_template, render
+from lpfloop.critics.templating import TemplateError, load_template, render
 
 load_templates = CRITIQUE_TEMPLATES.load
 
@@ -44,7 +44,7 @@ def test_a_template_that_cannot_be_read(tmp_path):
     latin.write_bytes("Größe {a}".encode("latin-1"))
     for path in (latin, tmp_path / "absent.txt"):
         with pytest.raises(ConfigError) as refused:
-            read_template(path)
+            load_template(path)
         assert str(path) in str(refused.value)
 
 

@@ -8,8 +8,8 @@ without token biases, for endpoints. `chatglm` has ChatGLM-RLHF's guideline (Sec
 An annotator's set of templates is a folder of text files. `frame.txt` is the whole prompt around
 `{pairs}`; `pair.txt` shows one pair, `pair_input.txt` one whose instruction comes with an input;
 `example.txt` frames worked examples and their reply; `system.txt`, if present, is the system
-message. The instructions for writing the reply (`{form}`) come from `forms/`, in the annotator's
-language.
+message. The instructions for writing the reply (`{form}`) come from `form.txt`, if present, else
+from `forms/`.
 """
 
 from collections.abc import Mapping
@@ -30,10 +30,9 @@ from ..text_forms import MOST_PAIRS, ReplyForm
 
 HERE = Path(__file__).parent
 POOLS = Pools(folder=HERE / "pools", item="annotator")
-Language = Literal["en", "zh"]
-"""The language of the instructions for the reply: English or Chinese."""
 Persona = Literal["long", "short"]
 PAIR, NUMBER = frozenset({"instruction", "first", "second"}), frozenset({"number"})
+FORM = "form"
 FEW_TOKENS = 5
 """An annotator that may write fewer tokens writes only the verdict."""
 PAIR_TEMPLATES = TemplateSets(
@@ -44,8 +43,9 @@ PAIR_TEMPLATES = TemplateSets(
         "pair_input": (PAIR | {"input"}, NUMBER),
         "example": (frozenset({"pairs", "reply"}), frozenset()),
         "system": (frozenset(), frozenset({"persona"})),
+        FORM: (frozenset(), frozenset()),
     },
-    spare=("example", "system"),
+    spare=("example", "system", FORM),
 )
 
 
@@ -65,8 +65,7 @@ class Profile(Section):
 
     A prompt shows at most `batch_size` pairs and begins with `examples` worked ones. `logit_bias`
     raises or lowers the logits of tokens, named by their ids or by their texts. With `ties` the
-    annotator may prefer neither output. `language` is the language of the template, of the
-    instructions for the reply and of the persona.
+    annotator may prefer neither output.
     """
 
     name: str = Field(min_length=1, max_length=80)
@@ -81,7 +80,6 @@ class Profile(Section):
     examples: int = Field(0, ge=0, strict=True)
     persona: Persona | None = None
     ties: bool = Field(default=False, strict=True)
-    language: Language = "en"
 
 
 class Annotator(Profile):
@@ -104,17 +102,23 @@ class Annotator(Profile):
         return shipped_examples(with_input=with_input)[: self.examples]
 
     @property
+    def form_text(self) -> str:
+        """The instructions for writing its reply."""
+        if FORM in self.templates:
+            return self.templates[FORM]
+        tie = tie_text(self.form) if self.ties else ""
+        return form_text(self.form, several=self.several) + tie
+
+    @property
     def digest(self) -> str:
         """Return the hash of all that shapes its prompts and how they are answered."""
         worked = (*self.worked_examples(with_input=False), *self.worked_examples(with_input=True))
         shown: list[Json] = [example.model_dump(mode="json") for example in worked]
         content: list[Json] = [self.name, self.model, self.form, self.batch_size, self.ties]
         drawn: list[Json] = [self.temperature, self.top_p, self.max_tokens, self.logit_bias]
-        templates = [self.templates.get(name) for name in PAIR_TEMPLATES.files]
-        form = form_text(self.form, several=self.several, language=self.language)
-        persona = persona_text(self.persona, self.language) if self.persona else ""
-        if self.language != "en" and self.ties:  # The English form covers ties without this text.
-            form += tie_text(self.form, self.language)
+        templates = [self.templates.get(name) for name in PAIR_TEMPLATES.files if name != FORM]
+        form = self.templates.get(FORM) or form_text(self.form, several=self.several)
+        persona = persona_text(self.persona) if self.persona else ""
         return digest([content, drawn, shown, templates, form, persona])
 
 
@@ -162,21 +166,21 @@ def load_pool(name_or_path: str) -> AnnotatorPool:
 
 
 @lru_cache
-def form_text(form: ReplyForm, *, several: bool, language: Language = "en") -> str:
+def form_text(form: ReplyForm, *, several: bool) -> str:
     """Return the instructions for writing a reply, about one pair or several."""
-    return load_template(_language_folder("forms", language) / _form_file(form, several=several))
+    return load_template(HERE / "forms" / f"{form}_{'many' if several else 'one'}.txt")
 
 
 @lru_cache
-def tie_text(form: ReplyForm, language: Language) -> str:
+def tie_text(form: ReplyForm) -> str:
     """Return the text that offers a tie."""
-    return load_template(_language_folder("forms", language) / f"{form}_tie.txt")
+    return load_template(HERE / "forms" / f"{form}_tie.txt")
 
 
 @lru_cache
-def persona_text(persona: Persona, language: Language = "en") -> str:
+def persona_text(persona: Persona) -> str:
     """Return the text that gives an annotator a taste for long, or for short outputs."""
-    return load_template(_language_folder("personas", language) / f"{persona}.txt")
+    return load_template(HERE / "personas" / f"{persona}.txt")
 
 
 @lru_cache
@@ -187,20 +191,11 @@ def shipped_examples(*, with_input: bool) -> tuple[WorkedExample, ...]:
     return tuple(WorkedExample.model_validate(row) for row in rows)
 
 
-def _language_folder(what: str, language: Language) -> Path:
-    """Return the folder with texts in a language; the English ones are in its parent."""
-    return HERE / what if language == "en" else HERE / what / language
-
-
-def _form_file(form: ReplyForm, *, several: bool) -> str:
-    return f"{form}_{'many' if several else 'one'}.txt"
-
-
 def _annotator(path: Path, name: str, entry: dict[str, Any]) -> Annotator:
     """Return the annotator that an entry of a pool's file describes."""
     profile = POOLS.as_section(path, name, entry, Profile)
     templates = PAIR_TEMPLATES.load(profile.template, path.parent)
-    if fault := _english_only(profile) or _fault(profile, templates):
+    if fault := _fault(profile, templates):
         raise ConfigError(f"{path}: annotator {profile.name!r}: {fault}")
     return Annotator(**profile.model_dump(), templates=templates)
 
@@ -220,21 +215,4 @@ def _fault(profile: Profile, templates: Mapping[str, str]) -> str | None:
     most = min(len(shipped_examples(with_input=with_input)) for with_input in (False, True))
     if profile.examples > most:
         return f"examples must be at most {most}, not {profile.examples}"
-    return None
-
-
-def _english_only(profile: Profile) -> str | None:
-    """Return a setting of a profile that is available only in English, as text, if any."""
-    if profile.language == "en":
-        return None
-    forms = _language_folder("forms", profile.language)
-    if profile.examples:
-        return f"the worked examples are in English: leave examples out in {profile.language!r}"
-    if not (forms / _form_file(profile.form, several=profile.batch_size > 1)).exists():
-        available = ", ".join(
-            sorted(path.stem.removesuffix("_one") for path in forms.glob("*_one.txt"))
-        )
-        return (
-            f"in the language {profile.language!r} the forms are {available}, about one pair each"
-        )
     return None

@@ -15,7 +15,7 @@ from ..judge import Question, lines_of, schema_under, user_message
 from ..reply_schema import COMMENTS
 from ..templating import defuse_tags, render, tags
 from ..text_forms import NUMBERS, WORDS, reply_of
-from .annotator_pool import Annotator, WorkedExample, form_text, persona_text, tie_text
+from .annotator_pool import Annotator, WorkedExample, persona_text
 from .pair_verdicts import VERDICTS, PairChoice, PairVerdicts
 
 UNGUARDED = Guard()
@@ -77,16 +77,13 @@ def ask(
     judged = tuple(text for comparison in comparisons for text in comparison.texts.values())
     guard = key.over(judged, annotator.templates.values())
     pairs = [_pair(annotator, c, str(n), guard) for n, c in enumerate(comparisons, start=1)]
-    language = annotator.language
     expected = _expected_reply(annotator, tuple(comparison.order for comparison in comparisons))
     schema = None if annotator.short else schema_under(guard, expected)
-    form = form_text(annotator.form, several=annotator.several, language=language)
-    form += tie_text(annotator.form, language) if annotator.ties else ""
-    persona = f" {persona_text(annotator.persona, language)}" if annotator.persona else ""
+    persona = f" {persona_text(annotator.persona)}" if annotator.persona else ""
     values = {
         "pairs": "\n\n".join(pairs),
         "examples": _examples(annotator, examples, guard, in_object=schema is not None),
-        "form": form if schema is None else "",
+        "form": annotator.form_text if schema is None else "",
         "persona": persona,
     }
     messages = user_message(render(annotator.templates["frame"], values))

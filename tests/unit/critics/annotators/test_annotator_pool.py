@@ -139,11 +139,6 @@ def test_a_broken_pool_is_one_sentence(tmp_path, subtests):
         (f"{BRIEF}, batch_size: 2}}", "shows no {number}, so that batch_size"),
         (f"{ONE}}}\n  - {{name: a}}", "annotator 2: the name 'a' appears twice"),
         (f"{ONE}, examples: 99}}", "examples must be at most"),
-        (f"{ONE}, examples: 1, language: zh}}", "the worked examples are in English"),
-        (
-            f"{ONE.replace('form: token', 'form: ranking')}, language: zh}}",
-            "in the language 'zh' the forms are",
-        ),
         (f"extends: mine\n{ONE}}}", "'extends' must name a shipped pool"),
     ]:
         with subtests.test(told=told):

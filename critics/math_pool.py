@@ -16,10 +16,9 @@ import selectors
 import signal
 import subprocess
 import sys
-import time
-from collections import deque
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict
 from pathlib import Path
 from typing import IO, cast
 
@@ -41,20 +40,6 @@ class MathVerifyMissingError(RuntimeError):
     """No worker could start: math-verify is not installed, or does not import."""
 
 
-@dataclass(slots=True)
-class _ComparisonWorker:
-    """One process, and the comparison it is at (None: idle) with its deadline."""
-
-    process: subprocess.Popen[str]
-    job: int | None
-    deadline: float
-    ready: bool
-
-    @property
-    def output(self) -> IO[str]:
-        return cast("IO[str]", self.process.stdout)
-
-
 class MathPool:
     """Compares pairs of final answers; close it after use."""
 
@@ -62,8 +47,8 @@ class MathPool:
         """Prepare a pool of `workers` processes; a comparison has `limit_s` of processor time."""
         self._size = workers
         self._limit_s = limit_s
-        self._workers: list[_ComparisonWorker] = []
-        self._lost_at_start = 0
+        self._workers = set[_Worker]()
+        self._idle = list[_Worker]()
 
     @property
     def started(self) -> bool:
@@ -72,10 +57,9 @@ class MathPool:
 
     def close(self) -> None:
         """End all workers."""
-        for worker in self._workers:
-            _end(worker)
-        self._workers.clear()
-        self._lost_at_start = 0
+        self._idle.clear()
+        for worker in list(self._workers):
+            self._end(worker)
 
     def compare(self, jobs: Sequence[tuple[Final, Final]]) -> list[str]:
         """Return for each (gold, answer) `equal`, `different`, `unreadable`, `failed` or `timeout`.
@@ -83,102 +67,97 @@ class MathPool:
         Raises:
             MathVerifyMissingError: if a worker cannot start.
         """
-        outcomes: dict[int, str] = {}
-        try:
-            self._compare(jobs, outcomes)
-        except BaseException:
-            # The workers are busy with comparisons whose results are not needed any more.
-            self.close()
-            raise
-        return [outcomes[number] for number in range(len(jobs))]
+        with ThreadPoolExecutor(self._size) as threads:
+            try:
+                return list(threads.map(self._outcome, jobs))
+            except BaseException:
+                # The workers are busy with comparisons whose results are not needed any more.
+                for worker in list(self._workers):
+                    worker.process.kill()
+                threads.shutdown(cancel_futures=True)
+                self.close()
+                raise
 
-    def _compare(self, jobs: Sequence[tuple[Final, Final]], outcomes: dict[int, str]) -> None:
-        waiting = deque(range(len(jobs)))
-        while len(outcomes) < len(jobs):
-            while len(self._workers) < min(self._size, len(jobs) - len(outcomes)):
-                self._workers.append(_start())
-            for worker in self._workers:
-                if worker.ready and worker.job is None and waiting:
-                    number = waiting.popleft()
-                    if not self._give(worker, number, jobs[number]):
-                        waiting.appendleft(number)
-            self._collect(outcomes)
-
-    def _give(self, worker: _ComparisonWorker, number: int, job: tuple[Final, Final]) -> bool:
-        """Send a job to an idle worker; return False if the worker has died meanwhile."""
+    def _outcome(self, job: tuple[Final, Final]) -> str:
+        """Return the outcome of a comparison; a worker that hangs or dies is lost."""
         gold, answer = job
         request = {"gold": asdict(gold), "answer": asdict(answer), "limit_s": self._limit_s}
-        stdin = cast("IO[str]", worker.process.stdin)
+        worker = self._take()
+        while not worker.send(json.dumps(request)):
+            self._end(worker)
+            worker = self._take()
+        line = worker.read_line(self._limit_s * PATIENCE)
+        if line:
+            self._idle.append(worker)
+            return json.loads(line)
+        timed_out = line is None or worker.process.wait() == -signal.SIGPROF
+        self._end(worker)
+        return "timeout" if timed_out else "failed"
+
+    def _take(self) -> "_Worker":
+        """Return an idle worker, or a new one."""
         try:
-            stdin.write(json.dumps(request) + "\n")
-            stdin.flush()
+            return self._idle.pop()
+        except IndexError:
+            pass
+        for _ in range(STARTS):
+            worker = _Worker()
+            self._workers.add(worker)
+            if worker.read_line(START_S):
+                return worker
+            self._end(worker)
+        raise MathVerifyMissingError(
+            f"math-verify cannot be started; install it with: {pip_install('math-verify')}"
+        )
+
+    def _end(self, worker: "_Worker") -> None:
+        worker.end()
+        self._workers.discard(worker)
+
+
+class _Worker:
+    """One process, which answers each line with one."""
+
+    def __init__(self) -> None:
+        # -P keeps this folder's module names off the worker's path. A separate session keeps
+        # Ctrl-C, which goes to the whole process group, from ending comparisons that the daemon
+        # still drains.
+        self.process = subprocess.Popen(
+            [sys.executable, "-P", str(WORKER)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            text=True,
+            encoding="utf-8",
+            errors="surrogatepass",
+            env={name: os.environ[name] for name in ENVIRONMENT if name in os.environ},
+            start_new_session=True,
+        )
+        self._input = cast("IO[str]", self.process.stdin)
+        self._output = cast("IO[str]", self.process.stdout)
+
+    def send(self, line: str) -> bool:
+        """Send a line; return False if the process has died meanwhile."""
+        try:
+            self._input.write(f"{line}\n")
+            self._input.flush()
         except BrokenPipeError:
             return False
-        worker.job, worker.deadline = number, time.monotonic() + self._limit_s * PATIENCE
         return True
 
-    def _collect(self, outcomes: dict[int, str]) -> None:
-        """Wait for the next result or deadline, and replace the workers that are lost."""
+    def read_line(self, seconds: float) -> str | None:
+        """Return the next line; an empty text if the process has died, None if it takes longer."""
         with selectors.DefaultSelector() as selector:
-            for worker in self._workers:
-                selector.register(worker.output, selectors.EVENT_READ, worker)
-            nearest = min(worker.deadline for worker in self._workers)
-            events = selector.select(min(START_S, max(0.0, nearest - time.monotonic())))
-        for key, _ in events:
-            self._receive(cast("_ComparisonWorker", key.data), outcomes)
-        now = time.monotonic()
-        for worker in [w for w in self._workers if w.deadline <= now]:
-            self._lose(worker, "timeout", outcomes)
+            selector.register(self._output, selectors.EVENT_READ)
+            return self._output.readline() if selector.select(seconds) else None
 
-    def _receive(self, worker: _ComparisonWorker, outcomes: dict[int, str]) -> None:
-        line = worker.output.readline()
-        if not line:
-            ended = worker.process.wait()
-            self._lose(worker, "timeout" if ended == -signal.SIGPROF else "failed", outcomes)
-            return
-        if worker.job is not None:
-            outcomes[worker.job] = json.loads(line)
-        worker.job, worker.deadline, worker.ready = None, float("inf"), True
-        self._lost_at_start = 0
-
-    def _lose(self, worker: _ComparisonWorker, outcome: str, outcomes: dict[int, str]) -> None:
-        """End a worker that hangs or has died; its current comparison gets `outcome`."""
-        _end(worker)
-        self._workers.remove(worker)
-        if not worker.ready:
-            self._lost_at_start += 1
-            if self._lost_at_start >= STARTS:
-                raise MathVerifyMissingError(
-                    f"math-verify cannot be started; install it with: {pip_install('math-verify')}"
-                )
-        if worker.job is not None:
-            outcomes[worker.job] = outcome
-
-
-def _start() -> _ComparisonWorker:
-    # -P keeps this folder's module names off the worker's path. A separate session keeps Ctrl-C,
-    # which goes to the whole process group, from ending comparisons that the daemon still drains.
-    process = subprocess.Popen(
-        [sys.executable, "-P", str(WORKER)],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,
-        text=True,
-        encoding="utf-8",
-        errors="surrogatepass",
-        env={name: os.environ[name] for name in ENVIRONMENT if name in os.environ},
-        start_new_session=True,
-    )
-    return _ComparisonWorker(process, job=None, deadline=time.monotonic() + START_S, ready=False)
-
-
-def _end(worker: _ComparisonWorker) -> None:
-    worker.process.kill()
-    # Closing the pipes by hand: `communicate` would wait for the rest of the output.
-    for pipe in (worker.process.stdin, worker.process.stdout):
-        if pipe is not None:
+    def end(self) -> None:
+        """Kill the process."""
+        self.process.kill()
+        # Closing the pipes by hand: `communicate` would wait for the rest of the output.
+        for pipe in (self._input, self._output):
             try:
                 pipe.close()
             except BrokenPipeError:
                 continue
-    worker.process.wait()
+        self.process.wait()

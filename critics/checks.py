@@ -13,6 +13,7 @@ from ..configs.mistakes import ConfigError
 from ..stores.records import Check
 from .ifeval.families import BY_LANGUAGE, FAMILIES, canonical_argument, follows
 from .ifeval.languages import require_langdetect
+from .reply_schema import distinct_fields
 
 NO_VALUE = object()
 FENCE = "```"
@@ -86,7 +87,7 @@ def read_json(text: str) -> object:
     """
     try:
         return json.loads(
-            _strip_fence(text), parse_constant=_refuse_constant, object_pairs_hook=_unique_keys
+            _strip_fence(text), parse_constant=_refuse_constant, object_pairs_hook=distinct_fields
         )
     except (ValueError, RecursionError):
         return NO_VALUE
@@ -101,13 +102,6 @@ def _strip_fence(text: str) -> str:
 
 def _refuse_constant(name: str) -> NoReturn:
     raise ValueError(f"{name} is not JSON")
-
-
-def _unique_keys(pairs: list[tuple[str, object]]) -> dict[str, object]:
-    mapping = dict(pairs)
-    if len(mapping) < len(pairs):
-        raise ValueError("a key appears twice")
-    return mapping
 
 
 def _same_json(left: object, right: object) -> bool:

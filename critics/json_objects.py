@@ -4,6 +4,8 @@ import json
 from collections.abc import Iterator
 from typing import NamedTuple, cast
 
+from .reply_schema import distinct_fields
+
 LEADING = " \t\r,`*[-"
 """Characters allowed before an object on its line."""
 MOST_BROKEN = 40
@@ -47,14 +49,7 @@ def json_objects(text: str) -> Iterator[JsonObject]:
             yield JsonObject(None, start, at)
 
 
-def _distinct(pairs: list[tuple[str, object]]) -> dict[str, object]:
-    found = dict(pairs)
-    if len(found) < len(pairs):
-        raise ValueError("a key occurs twice")
-    return found
-
-
 _DECODER = json.JSONDecoder(
-    strict=False, object_pairs_hook=_distinct, parse_int=str, parse_float=str
+    strict=False, object_pairs_hook=distinct_fields, parse_int=str, parse_float=str
 )
 """Numbers stay as they are written: no value is rounded into a verdict, and none is too long."""

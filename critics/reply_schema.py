@@ -242,11 +242,16 @@ def draw_value(schema: Mapping[str, Any], draw: random.Random, reason: str) -> A
             return reason[: schema["maxLength"]]
 
 
-def _distinct(pairs: list[tuple[str, object]]) -> dict[str, object]:
+def distinct_fields(pairs: list[tuple[str, object]]) -> dict[str, object]:
+    """Return an object of these fields.
+
+    Raises:
+        ValueError: if a field occurs twice.
+    """
     found = dict(pairs)
     if len(found) < len(pairs):
         raise ValueError("a key occurs twice")
     return found
 
 
-_DECODER = json.JSONDecoder(strict=False, object_pairs_hook=_distinct)
+_DECODER = json.JSONDecoder(strict=False, object_pairs_hook=distinct_fields)

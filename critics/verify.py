@@ -11,7 +11,6 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean
-from types import TracebackType
 from typing import Self
 
 from ..configs.own_function import OwnFunction
@@ -114,12 +113,7 @@ class Verifier:
         """Return the verifier itself."""
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         """Close the pool."""
         self.close()
 

@@ -12,7 +12,7 @@ from typing import Annotated, Self
 
 from pydantic import Field, StringConstraints, ValidationError, model_validator
 
-from ...configs.pools import fault, read_yaml
+from ...configs.pools import Pools, fault, read_yaml
 from ...configs.schema import ConfigError
 from ...configs.section import Section
 from ...stores.keys import digest
@@ -20,7 +20,7 @@ from ...stores.records import Prompt
 from ..grading.graded_aspects import GradeScale
 from ..templating import placeholders
 
-FORMS = Path(__file__).parent / "forms"
+FORMS = Pools(folder=Path(__file__).parent / "forms", item="form")
 NEEDED, MAY_HAVE = frozenset({"instruction", "answer", "aspects", "form"}), frozenset({"reference"})
 
 Text = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1)]
@@ -122,20 +122,14 @@ class AnswerForm:
                 yield from group
 
 
-def shipped_forms() -> tuple[str, ...]:
-    """Return the names of the forms that come with the package."""
-    return tuple(sorted(path.stem for path in FORMS.glob("*.yaml")))
-
-
 def load_form(name_or_path: str) -> AnswerForm:
     """Read a shipped form by its name, or a YAML file by its path.
 
     Raises:
         ConfigError: if the file is missing or is not a form; names the file and the field.
     """
-    shipped = name_or_path in shipped_forms()
-    path = FORMS / f"{name_or_path}.yaml" if shipped else Path(name_or_path)
-    hint = f"; shipped are {', '.join(shipped_forms())}"
+    path = FORMS.place(name_or_path)
+    hint = f"; shipped are {', '.join(FORMS.shipped_names())}"
     document = read_yaml(path, missing="no form of scores can be read", hint=hint)
     try:
         return AnswerForm(name=path.stem, file=AnswerFormFile.model_validate(document))

@@ -12,13 +12,14 @@ from typing import Annotated, cast
 from pydantic import Field, ValidationError
 
 from ...configs.mistakes import did_you_mean
-from ...configs.pools import fault, read_yaml
+from ...configs.pools import Pools, fault, read_yaml
 from ...configs.schema import ConfigError
 from ...configs.section import Section
 from ...stores.keys import Json, digest
 
 HERE = Path(__file__).parent
-TEXTS, MIXES = HERE / "principles", HERE / "mixes"
+TEXTS = Pools(folder=HERE / "principles", item="aspect")
+MIXES = Pools(folder=HERE / "mixes", item="mix")
 NO_PRINCIPLES = "none"
 ROUNDING = 1e-6
 """How far the sum of shares may be from 1."""
@@ -72,29 +73,19 @@ class Mix:
         return digest([shares, {aspect: list(texts) for aspect, texts in self.texts.items()}])
 
 
-def shipped_aspects() -> tuple[str, ...]:
-    """Return the aspects whose principles come with the package."""
-    return tuple(sorted(path.stem for path in TEXTS.glob("*.yaml")))
-
-
-def shipped_mixes() -> tuple[str, ...]:
-    """Return the names of the mixes that come with the package."""
-    return tuple(sorted(path.stem for path in MIXES.glob("*.yaml")))
-
-
 def shipped_texts(aspect: str) -> tuple[str, ...]:
     """Return the shipped principles of an aspect.
 
     Raises:
         ConfigError: if the aspect is not shipped.
     """
-    if aspect not in shipped_aspects():
+    shipped = TEXTS.shipped_names()
+    if aspect not in shipped:
         raise ConfigError(
-            f"no principles of {aspect!r} are shipped; "
-            f"{did_you_mean(aspect, shipped_aspects())}there are "
-            f"{', '.join(shipped_aspects())}"
+            f"no principles of {aspect!r} are shipped; {did_you_mean(aspect, shipped)}there are "
+            f"{', '.join(shipped)}"
         )
-    return read_texts(TEXTS / f"{aspect}.yaml")
+    return read_texts(TEXTS.place(aspect))
 
 
 def read_texts(path: Path) -> tuple[str, ...]:
@@ -125,9 +116,8 @@ def load_mix(name_or_path: str) -> Mix | None:
     """
     if name_or_path == NO_PRINCIPLES:
         return None
-    is_shipped = name_or_path in shipped_mixes()
-    path = MIXES / f"{name_or_path}.yaml" if is_shipped else Path(name_or_path)
-    names = ", ".join((*shipped_mixes(), NO_PRINCIPLES))
+    path = MIXES.place(name_or_path)
+    names = ", ".join((*MIXES.shipped_names(), NO_PRINCIPLES))
     document = read_yaml(
         path, missing="no mix of principles can be read", hint=f"; shipped are {names}"
     )

@@ -3,7 +3,7 @@
 import pytest
 
 from lpfloop.configs.schema import ConfigError
-from lpfloop.loop.data.principles import read_texts, shipped_aspects, shipped_texts
+from lpfloop.loop.data.principles import TEXTS, read_texts, shipped_texts
 
 
 def test_file_without_principles(subtests, tmp_path):
@@ -19,6 +19,6 @@ def test_file_without_principles(subtests, tmp_path):
 
 
 def test_shipped_principles():
-    assert sum(len(shipped_texts(aspect)) for aspect in shipped_aspects()) == 44
+    assert sum(len(shipped_texts(aspect)) for aspect in TEXTS.shipped_names()) == 44
     with pytest.raises(ConfigError, match="no principles of 'wit' are shipped"):
         shipped_texts("wit")

@@ -47,8 +47,7 @@ from .publish import (
     training_processes,
     turn_form,
 )
-from .reference_reward import References, references
-from .reward import Scoring, reward
+from .reward import References, Scoring, references, reward
 from .sample import sample
 from .step_alarms import StepWatch, keep_alarms, numbers_of
 from .step_judges import StepJudges

@@ -1,31 +1,48 @@
-"""Rewarding candidates: the scalar r(x, y) of the reward model for each conversation."""
+"""Rewarding candidates: the scalar r(x, y) of the reward model for each conversation.
 
-from collections.abc import Callable, Sequence
+The reference rewards of ChatGLM-RLHF (Eq. 5) are r(x, y_ref), with y_ref an answer of M_0. An
+online method then optimises r(x, y) - r(x, y_ref), whose mean is near 0 while the policy still is
+M_0, even if the reward model's scores differ much between prompts. Answers and rewards are
+committed before training begins; filter counts list the prompts that are skipped because their
+reference answer failed or could not be scored.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from ...configs.own_function import names_function
 from ...policies.engines.engine import ScoreRequest
+from ...policies.trainers.step_files import ReferenceReward
 from ...stores.journal_reader import Unit
-from ...stores.keys import Json
-from ...stores.records import SCORED, Candidate, Message, Reward, RewardModel
+from ...stores.keys import Json, digest
+from ...stores.records import SCORED, Candidate, FilterCount, Message, Reward, RewardModel
+from ...stores.schemas import RowsByType
+from ..data.filter_counts import KEPT, filter_counts
 from ..run.device_placement import MAIN_THREAD, Places
 from ..run.engine_client import ScorerClient
 from ..run.handles import Rows
 from ..run.iteration import Iteration
 from ..run.models import NO_MODEL
+from ..run.outcomes import NothingToTrainOn
 from ..run.reporter import UnitStats
 from ..run.request_dispatcher import RequestDispatcher
 from ..run.run import Run, Verb
 from ..run.stage import Stage
 from .sample import SingleRequest
 
-REWARD = Verb("reward")
+REWARD, REWARD_REFERENCES = Verb("reward"), Verb("reference_reward")
 OVERLONG = "overlong"
 UNREWARDED = "no_reward_model"
 RUN_BY = {"dtype"}
 """Settings that can change the last bits of a score; omitted if unset."""
 UNSCORED = "no_score"
 """The user's reward function returned None for an answer."""
+REFERENCES = "reference-reward"
+"""The filter that skips prompts without a reference reward."""
+FAILED, REFERENCE_UNSCORED = "no_reference_answer", "reference_unscored"
+"""Why a prompt is left out."""
+ANSWERED = frozenset({"stop", "length"})
+"""How the drawing of an answer ends that is one."""
 
 
 def reward(
@@ -123,3 +140,60 @@ class Scoring:
             score=score,
             status=SCORED if score is not None else missing,
         )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class References:
+    """The reference rewards of an iteration by prompt id; `key` hashes the units they come from."""
+
+    rewards: Mapping[str, ReferenceReward]
+    key: str
+
+
+def references(it: Iteration, answers: Rows[Candidate], rewards: Rows[Reward]) -> References:
+    """Return the rewards of M_0's answers, one a prompt; commit counts of unrewarded prompts.
+
+    Raises:
+        NothingToTrainOn: if every prompt is unrewarded.
+    """
+
+    def make(unit: Unit) -> RowsByType:
+        fates = fates_of(it.chunk(answers, unit.chunk), it.chunk(rewards, unit.chunk))
+        return {FilterCount: filter_counts(it.number, REFERENCES, "prompts", fates)}
+
+    work = it.work(REWARD_REFERENCES, None, answers, rewards)
+    planned = it.run.make(it.number, REFERENCES, work, make)
+    it.run.decide_by(planned)
+    found = dict[str, ReferenceReward]()
+    for chunk in range(answers.chunks):
+        found |= reference_rewards(it.chunk(answers, chunk), it.chunk(rewards, chunk))
+    if not found:
+        raise NothingToTrainOn(
+            f"iteration {it.number}: no reference answer has a reward; see the filter counts of "
+            f"{REFERENCES} in `lpfloop status`"
+        )
+    return References(rewards=found, key=digest(planned.keys(it.run.store.journal)))
+
+
+def fates_of(answers: Sequence[Candidate], rewards: Sequence[Reward]) -> Mapping[str, list[str]]:
+    """Return the prompts' ids by outcome."""
+    scored = reference_rewards(answers, rewards)
+    fates = dict[str, list[str]]()
+    for answer in answers:
+        unscored = REFERENCE_UNSCORED if answer.finish_reason in ANSWERED else FAILED
+        fate = KEPT if answer.prompt_id in scored else unscored
+        fates.setdefault(fate, []).append(answer.prompt_id)
+    return fates
+
+
+def reference_rewards(
+    answers: Sequence[Candidate], rewards: Sequence[Reward]
+) -> dict[str, ReferenceReward]:
+    """Return the rewards of the answers that have one, by prompt id."""
+    scores = {reward.candidate_id: reward.score for reward in rewards}
+    return {
+        answer.prompt_id: ReferenceReward(score=score, ended=answer.finish_reason == "stop")
+        for answer in answers
+        for score in [scores.get(answer.candidate_id)]
+        if score is not None and answer.finish_reason in ANSWERED
+    }

@@ -12,8 +12,7 @@ from world import handle_rows, turn
 
 from lpfloop.loop.daemon.job import Job
 from lpfloop.loop.run.iteration import Iteration
-from lpfloop.loop.stages.compare import annotate
-from lpfloop.loop.stages.matches import drawn_pairs
+from lpfloop.loop.stages.compare import annotate, drawn_pairs
 from lpfloop.loop.stages.prefer import prefer
 from lpfloop.loop.stages.sample import sample
 from lpfloop.stores.records import SCORED, Candidate, Preference

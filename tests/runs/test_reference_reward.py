@@ -16,7 +16,7 @@ from lpfloop.loop.daemon.loop import Job, run_loop
 from lpfloop.loop.daemon.progress import progress
 from lpfloop.loop.data.filter_counts import KEPT
 from lpfloop.loop.run.stop import StopSignal
-from lpfloop.loop.stages.reference_reward import FAILED, UNSCORED, fates_of, reference_rewards
+from lpfloop.loop.stages.reward import FAILED, REFERENCE_UNSCORED, fates_of, reference_rewards
 from lpfloop.policies.trainers.job import TrainJob
 from lpfloop.policies.trainers.step_files import ReferenceReward, read_prompts
 from lpfloop.stores.lake import RunReader, run_folder
@@ -49,7 +49,7 @@ def test_prompts_without_reward_say_why():
     assert fates_of(answers, rewards) == {
         KEPT: ["whole", "cut"],
         FAILED: ["failed"],
-        UNSCORED: ["long"],
+        REFERENCE_UNSCORED: ["long"],
     }
     assert reference_rewards(answers, rewards) == {
         "whole": ReferenceReward(score=1.5, ended=True),

@@ -29,7 +29,7 @@ from ..data.row_notes import warn_unused
 from ..data.splits import TRAIN, UNTRAINED
 from ..data.unfit_pairs import unfit
 from ..lake.imports.import_files import detect_format, unfit_pair
-from ..lake.imports.import_formats import ANNOTATIONS, FORMATS
+from ..lake.imports.import_formats import ANNOTATIONS, FORMATS, ImportFormat
 from ..lake.imports.imported_rows import Maker, identity_of
 from ..run.handles import Rows
 from ..run.iteration import Iteration
@@ -104,7 +104,7 @@ def mix_pairs(it: Iteration, pairs: Rows[Pair], names: Sequence[Place]) -> Rows[
     def run_units(stage: Stage) -> None:
         # Not `Run.make`: the rows that a chunk takes from the files depend on the chunks before it.
         units = {unit.chunk: unit for unit in stage.pending}
-        taking = Taking.beside(it)
+        taking = Taking(iteration=it.number, prompts=it.run.prompts)
         size = -(-sum(1 for path in files for _ in placed_rows(path)) // pairs.chunks)
         rows = (made for path in files for made in comparisons(path, it.number))
         for chunk in range(pairs.chunks):
@@ -130,35 +130,23 @@ def beside_params(it: Iteration) -> dict[str, Json]:
 class Taking:
     """Taking the rows of files into a run: each once, and none about a dev or held-out prompt.
 
-    `known` are the ids of the run's prompts, `measuring` the fate of rows about the prompts by
-    which the run is measured. With `votes`, votes are taken instead of pairs: a row is a duplicate
-    only if all of its votes are, its pair need not be decided, and prompts that the row itself
-    marks as held out are skipped, too.
+    `prompts` are the run's, by id; filter counts are named `called`. With `votes`, votes are taken
+    instead of pairs: a row is a duplicate only if all of its votes are, its pair need not be
+    decided, and prompts that the row itself marks as held out are skipped, too.
     """
 
     iteration: int
-    known: frozenset[str]
-    measuring: Mapping[tuple[Message, ...], str]
+    prompts: Mapping[str, Prompt]
     votes: bool = False
     called: str = MIX
+    _measuring: dict[tuple[Message, ...], str] = field(init=False)
     _seen: set[tuple[type[StoredRow], str]] = field(
         default_factory=set[tuple[type[StoredRow], str]], init=False
     )
 
-    @classmethod
-    def beside(cls, it: Iteration, *, votes: bool = False, called: str = MIX) -> "Taking":
-        """Return the taking into a run next to its prompts, with filter counts named `called`."""
-        return cls(
-            iteration=it.number,
-            known=frozenset(it.run.prompts),
-            measuring={
-                prompt.messages: UNTRAINED[prompt.split]
-                for prompt in it.run.prompts.values()
-                if prompt.split != TRAIN
-            },
-            votes=votes,
-            called=called,
-        )
+    def __post_init__(self) -> None:
+        measured = (prompt for prompt in self.prompts.values() if prompt.split != TRAIN)
+        self._measuring = {prompt.messages: UNTRAINED[prompt.split] for prompt in measured}
 
     def take(self, made: Sequence[Sequence[StoredRow]]) -> Tables:
         """Return rows of comparisons by type, with filter counts; there is always `Pair`."""
@@ -178,7 +166,7 @@ class Taking:
         prompt = prompt_of(rows)
         pair = _pair_in(rows)
         own = UNTRAINED.get(prompt.split) if self.votes else None
-        if measured := self.measuring.get(prompt.messages) or own:
+        if measured := self._measuring.get(prompt.messages) or own:
             return measured, prompt.prompt_id
         if reason := unfit(row.text for row in rows if isinstance(row, Candidate)):
             return reason, prompt.prompt_id
@@ -194,7 +182,7 @@ class Taking:
     def _is_new(self, row: StoredRow) -> bool:
         key = type(row), identity_of(row)
         new = key not in self._seen and not (
-            isinstance(row, Prompt) and row.prompt_id in self.known
+            isinstance(row, Prompt) and row.prompt_id in self.prompts
         )
         self._seen.add(key)
         return new
@@ -215,16 +203,11 @@ def comparisons(
     Raises:
         InputError: for anything that cannot be read as meant.
     """
-    form = detect_format(path)
-    if form not in FORMS:
-        what = "annotations of a run" if form == ANNOTATIONS else f"rows of {form}"
-        raise InputError(f"{path}: holds {what}; a mix takes rows of {', '.join(FORMS)}")
-    make = Maker(
-        source=path.name, scale=SCALES[FORMATS[form].scale], task=None, iteration=iteration
-    )
+    form = comparing_format(path)
+    make = Maker(source=path.name, scale=SCALES[form.scale], task=None, iteration=iteration)
     for place, row in placed_rows(path):
         try:
-            made = list(FORMATS[form].read(row, make))
+            made = list(form.read(row, make))
             if ids is not None:
                 ids.is_new(row, prompt_of(made), path, place)
         except RowError as error:
@@ -232,6 +215,22 @@ def comparisons(
         if unused is not None:
             unused.add(row)
         yield [*made, *majority_pairs(made, make)]
+
+
+def comparing_format(path: Path) -> ImportFormat:
+    """Return the format of a file, whose rows must compare two answers.
+
+    Raises:
+        InputError: if they do not.
+    """
+    name = detect_format(path)
+    if name not in FORMS:
+        what = "annotations of a run" if name == ANNOTATIONS else f"rows of {name}"
+        raise InputError(
+            f"{path}: holds {what}, which do not compare two answers; name a file with rows of "
+            f"{', '.join(FORMS)}"
+        )
+    return FORMATS[name]
 
 
 def _with_scores(rows: Sequence[StoredRow]) -> Sequence[StoredRow]:

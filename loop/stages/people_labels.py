@@ -26,8 +26,6 @@ from ..lake.annotations.compared_answers import (
     compared_digest,
     paired_answers,
 )
-from ..lake.imports.import_files import detect_format
-from ..lake.imports.import_formats import FORMATS
 from ..lake.imports.imported_rows import Maker
 from ..lake.query.runs import open_run
 from ..run.handles import Rows
@@ -38,9 +36,9 @@ from ..run.reporter import UnitStats
 from ..run.run import Verb, Work
 from ..run.stage import Stage
 from .mix import (
-    FORMS,
     Taking,
     beside_params,
+    comparing_format,
     comparisons,
     decides,
     majority_pairs,
@@ -141,7 +139,7 @@ def commit_labels(it: Iteration) -> tuple[Rows[Candidate], Rows[Preference]]:
     def run_units(stage: Stage) -> None:
         # Not `Run.make`: which rows a chunk takes depends on the chunks before it.
         units = {unit.chunk: unit for unit in stage.pending}
-        taking = Taking.beside(it, votes=True, called=LABELS)
+        taking = Taking(iteration=it.number, prompts=it.run.prompts, votes=True, called=LABELS)
         for chunk, made in enumerate(chunks()):
             stage.flow.admit()
             tables = {Prompt: [], Candidate: [], Preference: [], **taking.take(made)}
@@ -183,17 +181,7 @@ def _identity(source: str, lake: Path) -> Json:
         with closing(open_run(lake, name)) as run:
             return [source, compared_digest(run, table or None)]
     path = Path(source)
-    return [*mix_digests([path]), FORMATS[_form(path)].semantics]
-
-
-def _form(path: Path) -> str:
-    form = detect_format(path)
-    if form not in FORMS:
-        raise InputError(
-            f"{path}: holds rows of {form}, which do not compare two answers; {LABELLED} takes "
-            f"rows of {', '.join(FORMS)}, or run:NAME, an imported run"
-        )
-    return form
+    return [*mix_digests([path]), comparing_format(path).semantics]
 
 
 def _read(

@@ -2,15 +2,25 @@
 
 import json
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from itertools import count
 from pathlib import Path
 from typing import Any
 
 import pytest
+from rows import PROMPT
 
 from lpfloop.loop.data.files import InputError
 from lpfloop.loop.stages.mix import Tables, Taking, comparisons, require_mix
-from lpfloop.stores.records import Candidate, FilterCount, Message, Pair, Preference, Prompt
+from lpfloop.stores.records import (
+    Candidate,
+    FilterCount,
+    Message,
+    Pair,
+    Preference,
+    Prompt,
+    Split,
+)
 
 Write = Callable[..., Path]
 
@@ -31,11 +41,12 @@ def pair(prompt: str, chosen: str, rejected: str, **more: object) -> dict[str, o
     return {"prompt": prompt, "chosen": chosen, "rejected": rejected, **more}
 
 
-def taken(path: Path, measuring: Mapping[str, str] | None = None) -> Tables:
-    fates = {
-        (Message(role="user", content=text),): fate for text, fate in (measuring or {}).items()
+def taken(path: Path, measuring: Mapping[str, Split] | None = None) -> Tables:
+    prompts = {
+        text: replace(PROMPT, messages=(Message(role="user", content=text),), split=split)
+        for text, split in (measuring or {}).items()
     }
-    taking = Taking(iteration=2, known=frozenset(), measuring=fates)
+    taking = Taking(iteration=2, prompts=prompts)
     return taking.take(list(comparisons(path, 2)))
 
 
@@ -61,7 +72,7 @@ def test_each_row_has_one_fate(write: Write):
         pair("f?", "yes", "no", score_chosen=7.5, score_rejected=7),
         pair("g?", "yes", "no"),
     )
-    tables = taken(path, measuring={"d?": "held_out", "g?": "dev"})
+    tables = taken(path, measuring={"d?": "held-out", "g?": "dev"})
     assert fates(tables) == {
         "dev": 1,
         "empty": 1,
@@ -80,7 +91,7 @@ def test_each_row_has_one_fate(write: Write):
 
 def test_unusable_files_are_refused(write, subtests):
     for rows, said in (
-        ([{"prompt": "a?"}], "holds rows of prompts; a mix takes rows of pairs"),
+        ([{"prompt": "a?"}], "holds rows of prompts, which do not compare two answers"),
         ([{"candidate_id": "c", "annotator": "a"}], "holds annotations of a run"),
         ([{"prompt": "a?", "chosen": "x", "rejected": 3}], "line 1: 'rejected' must be a text"),
         ([], "holds no rows"),

@@ -7,12 +7,12 @@ critic; no model is involved, so they are never retried.
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
 
+from ...configs.judging import CriticKind
 from ...configs.recipes import JudgeWeights
 from ...critics.judge import unread
 from ...critics.rating_dictionary import AspectRatings
-from ...critics.status import WAS_READ, Status
+from ...critics.status import Status
 from ...critics.verify import Verdict, VerifierCritic
 from ...stores.journal_reader import Unit
 from ...stores.keys import Json, derive_seed, row_id
@@ -25,9 +25,7 @@ from ..run.device_placement import MAIN_THREAD, Places
 from ..run.handles import Planned, Rows
 from ..run.iteration import Iteration
 from ..run.models import Served
-from ..run.reporter import UnitStats
-from ..run.run import Run, Verb, Work
-from ..run.stage import Stage
+from ..run.run import Run, Verb
 from .judging import (
     PENDING,
     Alike,
@@ -90,11 +88,11 @@ def verify(it: Iteration, candidates: Rows[Candidate]) -> Rows[Critique]:
         found = it.chunk(candidates, chunk)
         return [c for c in found if c.usable and can(it.run.prompts[c.prompt_id])]
 
-    verifying = Verifying(run=it.run, iteration=it.number, candidates=whole)
+    verifying = verifier_stage(it.run, it.number, whole)
     work = it.work(VERIFY, {**verifying.identity, "verifiable": True}, candidates)
 
     def make(unit: Unit) -> RowsByType:
-        return {Critique: verifying.critiques(whole(unit.chunk))}
+        return {Critique: verifying.verifier_critiques(whole(unit.chunk))}
 
     return it.rows(Critique, f"verify:{candidates.label}", work, make)
 
@@ -129,123 +127,120 @@ def critique_stage(
     judge: Served | None = None,
     by_text: bool = False,
     committed: Callable[[int], None] = lambda _: None,
-) -> "Critiquing | Verifying":
+) -> "Critiquing":
     """Return the stage of one critique per candidate by the configured kind of critic.
 
-    `judge` replaces the critic's model. See `Verifying` for the other arguments.
+    `judge` replaces the critic's model. See `Critiquing` for the other arguments.
     """
-    config = run.config.critic
-    if config.kind == "verifier":
-        return Verifying(
-            run=run,
-            iteration=iteration,
-            candidates=candidates,
-            sample=sample,
-            by_text=by_text,
-            committed=committed,
-        )
-    warmth = SAMPLES_TEMPERATURE if sample > FIRST else None
+    config, line = run.config.critic, None
+    if config.kind != "verifier":
+        warmth = SAMPLES_TEMPERATURE if sample > FIRST else None
+        line = judge_line(run, judge or run.models.feedback, config, temperature=warmth)
     return Critiquing(
         run=run,
         iteration=iteration,
-        line=judge_line(run, judge or run.models.feedback, config, temperature=warmth),
+        line=line,
         attempts=config.attempts,
         committed=committed,
+        kind=config.kind,
         candidates=candidates,
         sample=sample,
         by_text=by_text,
     )
 
 
-@dataclass(frozen=True, kw_only=True)
-class Verifying:
-    """A stage of verdicts, one per candidate; `candidates` returns a chunk's when it begins.
-
-    `sample` numbers the critiques of a candidate. If a candidate's id does not determine its text
-    (an answer that is sampled again), a critique's id includes the text (`by_text`).
-    """
-
-    run: Run
-    iteration: int
-    candidates: Callable[[int], Sequence[Candidate]]
-    sample: int = FIRST
-    by_text: bool = False
-    committed: Callable[[int], None] = lambda _: None
-
-    @cached_property
-    def identity(self) -> Mapping[str, Json]:
-        """Every input of a critique except its candidate."""
-        judge: dict[str, Json] = {"kind": "verifier", "verifier": _verifier(self.run).digest}
-        return {**judge, **_sample_params(self.sample)}
-
-    @property
-    def params(self) -> Mapping[str, Json]:
-        """The parameters of the units' keys, without the candidates."""
-        return self.identity
-
-    def plan(self, label: str, work: Work) -> Planned:
-        """Plan and run the stage."""
-        return self.run.run_stage(self.iteration, label, work, self._run_units, judge=True)
-
-    def critiques(self, candidates: Sequence[Candidate]) -> list[Critique]:
-        """Return the verdicts on candidates, as critiques."""
-        pairs = zip(candidates, _verdicts(self.run, candidates), strict=True)
-        return [self._critique(candidate, verdict) for candidate, verdict in pairs]
-
-    def _run_units(self, stage: Stage) -> None:
-        for unit in stage.units():
-            rows = self.critiques(self.candidates(unit.chunk))
-            unread = sum(row.status not in WAS_READ for row in rows)
-            stage.commit(unit, {Critique: rows}, UnitStats(rows=len(rows), unscored=unread))
-            self.committed(unit.chunk)
-
-    def _critique(self, candidate: Candidate, verdict: Verdict) -> Critique:
-        prompt, critic = self.run.prompts[candidate.prompt_id], _verifier(self.run)
-        reading = critic.read(prompt, verdict)
-        return replace(
-            unjudged(self, candidate, VERIFIER, reference_used=prompt.reference is not None),
-            aspects=reading.value,
-            text=critic.text(prompt, verdict),
-            status=reading.status,
-            attempts=1,
-        )
+def verifier_stage(
+    run: Run,
+    iteration: int,
+    candidates: Callable[[int], Sequence[Candidate]],
+    *,
+    by_text: bool = False,
+) -> "Critiquing":
+    """Return the stage of the verifier's critique of each candidate."""
+    return Critiquing(
+        run=run,
+        iteration=iteration,
+        line=None,
+        attempts=0,
+        kind="verifier",
+        candidates=candidates,
+        by_text=by_text,
+    )
 
 
 @dataclass(frozen=True, kw_only=True)
 class Critiquing(JudgedStage[Alike, AspectRatings, Critique]):
-    """A stage of critiques by the feedback model, plus the verifier if `critic.kind` is both."""
+    """A stage of critiques, one per candidate, by the feedback model, the verifier, or both.
+
+    `candidates` returns a chunk's candidates when it begins. `sample` numbers the critiques of a
+    candidate. If a candidate's id does not determine its text (an answer that is sampled again), a
+    critique's id includes the text (`by_text`).
+    """
 
     row_type = Critique
+    kind: CriticKind
     candidates: Callable[[int], Sequence[Candidate]]
     sample: int = FIRST
     by_text: bool = False
 
     def _depends_on(self) -> Mapping[str, Json]:
-        config = self.run.config.critic
-        both = {"verifier": _verifier(self.run).digest} if config.kind == "both" else {}
+        verifier = {} if self.kind == "feedback" else {"verifier": _verifier(self.run).digest}
+        sample = {"sample": self.sample, "temperature": SAMPLES_TEMPERATURE}
         return {
-            "kind": config.kind,
+            "kind": self.kind,
+            **verifier,
+            **({} if self.kind == "verifier" else self._model_params()),
+            **(sample if self.sample > FIRST else {}),
+        }
+
+    def _model_params(self) -> Mapping[str, Json]:
+        """Return the inputs of the feedback model's critiques."""
+        config = self.run.config.critic
+        return {
             "critic": self.run.critic.digest,
-            **both,
             **judge_params(self.run, self.judge, config),
             **equal_params(config.equal_answers),
-            **_sample_params(self.sample),
         }
 
     @property
     def where(self) -> Places:
         """The places of the critic; a user's verifier also needs the main thread."""
-        place = self.run.places.of(self.judge)
-        own = self.run.config.critic.kind == "both" and self.run.verifier.own is not None
-        return place | MAIN_THREAD if own else place
+        own = self.kind == "both" and self.run.verifier.own is not None
+        return super().where | MAIN_THREAD if own else super().where
+
+    def critique_id(self, candidate: Candidate) -> str:
+        """Return the id of the critique of a candidate."""
+        text = (candidate.text,) if self.by_text else ()
+        return row_id("crit", [candidate.candidate_id, self.identity, *text])
+
+    def verifier_critiques(self, candidates: Sequence[Candidate]) -> list[Critique]:
+        """Return the verifier's verdicts on candidates, as critiques."""
+        critic, rows = _verifier(self.run), list[Critique]()
+        for candidate, verdict in zip(candidates, _verdicts(self.run, candidates), strict=True):
+            prompt = self.run.prompts[candidate.prompt_id]
+            reading, used = critic.read(prompt, verdict), prompt.reference is not None
+            row = replace(
+                self._unjudged(candidate, VERIFIER, reference_used=used),
+                aspects=reading.value,
+                text=critic.text(prompt, verdict),
+                status=reading.status,
+                attempts=1,
+            )
+            rows.append(row)
+        return rows
 
     def _subjects(self, chunk: int) -> Iterator[tuple[Alike, list[Critique]]]:
-        found, critic = self.candidates(chunk), self.run.critic
+        found = self.candidates(chunk)
+        if self.kind == "verifier":
+            for candidate, row in zip(found, self.verifier_critiques(found), strict=True):
+                yield (candidate,), [row]
+            return
+        critic = self.run.critic
         answered = [c for c in found if c.finish_reason not in UNASKED]
         for alike in group_equal(answered, self.run.config.critic.equal_answers):
             shows = critic.shows_reference(self.run.prompts[alike[0].prompt_id])
             first, *others = (
-                unjudged(self, c, self.judge.identity, reference_used=shows) for c in alike
+                self._unjudged(c, self.judge.identity, reference_used=shows) for c in alike
             )
             yield alike, [first, *(replace(row, same_as=first.critique_id) for row in others)]
         for candidate in found:
@@ -253,12 +248,27 @@ class Critiquing(JudgedStage[Alike, AspectRatings, Critique]):
                 prompt = self.run.prompts[candidate.prompt_id]
                 (reading,) = unread(status, critic.expected_reply(prompt))
                 shows = critic.shows_reference(prompt)
-                row = unjudged(self, candidate, self.judge.identity, reference_used=shows)
-                row = replace(row, aspects=reading.value, status=reading.status)
-                yield (candidate,), [row]
+                row = self._unjudged(candidate, self.judge.identity, reference_used=shows)
+                yield (candidate,), [replace(row, aspects=reading.value, status=reading.status)]
+
+    def _unjudged(self, candidate: Candidate, critic: str, *, reference_used: bool) -> Critique:
+        """Return the critique of a candidate before it is judged."""
+        return Critique(
+            critique_id=self.critique_id(candidate),
+            candidate_id=candidate.candidate_id,
+            prompt_id=candidate.prompt_id,
+            iteration=self.iteration,
+            critic=critic,
+            aspects=(),
+            text="",
+            reference_used=reference_used,
+            status=PENDING,
+            attempts=0,
+            sample=self.sample if self.sample > FIRST else None,
+        )
 
     def _pose(self, subject: Alike, attempt: int) -> Posed[AspectRatings]:
-        shown, name = subject[0], critique_id(self, subject[0])
+        shown, name = subject[0], self.critique_id(subject[0])
         question = self.run.critic.ask(
             self.run.prompts[shown.prompt_id], shown.text, self.guard(name)
         )
@@ -274,7 +284,7 @@ class Critiquing(JudgedStage[Alike, AspectRatings, Critique]):
 
     def _judgements(self, requests: Sequence[AnswerRequest], replies: Replies) -> list[Critique]:
         rows = super()._judgements(requests, replies)
-        if self.run.config.critic.kind != "both":
+        if self.kind != "both":
             return rows
         candidates = {c.candidate_id: c for one in requests for c in one.subject}
         new = [r for r in rows if replies.rows.get(r.critique_id) is not r]
@@ -285,35 +295,12 @@ class Critiquing(JudgedStage[Alike, AspectRatings, Critique]):
         return [replace(r, aspects=r.aspects + rated.get(r.critique_id, ())) for r in rows]
 
     def _filter_counts_of(self, requests: Sequence[AnswerRequest]) -> list[FilterCount]:
+        if self.kind == "verifier":
+            return []
         groups = [one.subject for one in requests]
         fates = {KEPT: [group[0].candidate_id for group in groups]}
         how = self.run.config.critic.equal_answers
         return sharing_counts(self.iteration, "critique", how, groups, fates)
-
-
-def critique_id(stage: Verifying | Critiquing, candidate: Candidate) -> str:
-    """Return the id of a stage's critique of a candidate."""
-    text = (candidate.text,) if stage.by_text else ()
-    return row_id("crit", [candidate.candidate_id, stage.identity, *text])
-
-
-def unjudged(
-    stage: Verifying | Critiquing, candidate: Candidate, critic: str, *, reference_used: bool
-) -> Critique:
-    """Return a stage's critique of a candidate before it is judged."""
-    return Critique(
-        critique_id=critique_id(stage, candidate),
-        candidate_id=candidate.candidate_id,
-        prompt_id=candidate.prompt_id,
-        iteration=stage.iteration,
-        critic=critic,
-        aspects=(),
-        text="",
-        reference_used=reference_used,
-        status=PENDING,
-        attempts=0,
-        sample=stage.sample if stage.sample > FIRST else None,
-    )
 
 
 def _verifier_rating(verdict: Verdict) -> tuple[AspectRating, ...]:
@@ -337,10 +324,3 @@ def _verifier(run: Run) -> VerifierCritic:
         sentence_match=verifier.sentence_match,
         limit_s=verifier.limit_s,
     )
-
-
-def _sample_params(sample: int) -> Mapping[str, Json]:
-    """Return the parameters that distinguish a candidate's later critiques from its first one."""
-    if sample == FIRST:
-        return {}
-    return {"sample": sample, "temperature": SAMPLES_TEMPERATURE}

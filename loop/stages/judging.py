@@ -42,7 +42,7 @@ from ...stores.records import (
 from ...stores.schemas import RowsByType
 from ..data.filter_counts import KEPT, filter_counts
 from ..run.budget import cost_of
-from ..run.device_placement import Places
+from ..run.device_placement import MAIN_THREAD, Places
 from ..run.engine_client import EngineClient, engine_sampling
 from ..run.handles import Planned
 from ..run.models import Served
@@ -161,13 +161,14 @@ class JudgedStage(ABC, Generic[S, T, Judgement]):
 
     A verb's subclass defines the subjects with their rows before the question, the question, and
     the contents of a row after it. `line` leads to the judge, which may give `attempts` replies to
-    each question. `committed` is called with the chunk of each committed unit.
+    each question; None if all rows are final before. `committed` is called with the chunk of each
+    committed unit.
     """
 
     row_type: ClassVar[type[Any]]
     run: Run
     iteration: int
-    line: EngineClient
+    line: EngineClient | None
     attempts: int
     committed: Callable[[int], None] = lambda _: None
 
@@ -179,17 +180,20 @@ class JudgedStage(ABC, Generic[S, T, Judgement]):
     @property
     def params(self) -> Mapping[str, Json]:
         """The parameters of the units' keys, without the rows that they read."""
-        return {**self.identity, "attempts": self.attempts}
+        attempts = {} if self.line is None else {"attempts": self.attempts}
+        return {**self.identity, **attempts}
 
     @property
     def judge(self) -> Served:
         """The judge's model."""
+        if self.line is None:
+            raise RuntimeError("this stage asks no judge")
         return self.line.served
 
     @property
     def where(self) -> Places:
         """The places in which the judge runs."""
-        return self.run.places.of(self.judge)
+        return MAIN_THREAD if self.line is None else self.run.places.of(self.judge)
 
     @abstractmethod
     def _depends_on(self) -> Mapping[str, Json]:
@@ -304,6 +308,10 @@ class JudgedStage(ABC, Generic[S, T, Judgement]):
                     count.add(reading.status, one.text)
             count.require_read(run.config, run.store.folder, stage.planned.stage, fewest=FEWEST)
 
+        if self.line is None:
+            for unit in stage.units():
+                commit(unit, self._requests(unit.chunk, replies(unit)), UnitStats())
+            return
         RequestDispatcher(
             run=run,
             line=self.line,

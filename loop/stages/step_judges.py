@@ -26,7 +26,7 @@ from ..run.iteration import Iteration
 from ..run.reporter import UnitStats
 from ..run.stage import Stage
 from ..run.unread_replies import FEWEST, ReplyCount
-from .critique import UNASKED, Critiquing, Verifying, critique_id, critique_stage
+from .critique import UNASKED, Critiquing, critique_stage, verifier_stage
 from .judging import Replies, judge_line
 
 PASSED = 1
@@ -89,7 +89,7 @@ class StepJudges:
     def where(self) -> Places:
         """The places that the judges need."""
         judging = self._judging("critic") if "critic" in self.sources else None
-        return judging.where if isinstance(judging, Critiquing) else ELSEWHERE
+        return ELSEWHERE if judging is None or judging.line is None else judging.where
 
     def most(self, prompts: Sequence[Prompt], answers: int) -> Cost:
         """Return the cost of judging `answers` answers to some of the prompts, each judged once."""
@@ -136,12 +136,12 @@ class StepJudges:
         for source in self.sources:
             pending = list[Candidate]()
             judging = self._judging(source, lambda _, pending=pending: pending)
-            named = {critique_id(judging, candidate): candidate for candidate in candidates}
+            named = {judging.critique_id(candidate): candidate for candidate in candidates}
             pending += [candidate for name, candidate in named.items() if name not in by_id]
             critiques += [by_id[name] for name in named if name in by_id]
-            if isinstance(judging, Verifying):
+            if judging.line is None:
                 answered = [c for c in pending if c.finish_reason not in UNASKED]
-                critiques += judging.critiques(answered)
+                critiques += judging.verifier_critiques(answered)
             elif pending:
                 judged = self._ask_critic(judging, stage, unit)
                 if judged is None:
@@ -182,11 +182,10 @@ class StepJudges:
         self,
         source: RewardSource,
         candidates: Callable[[int], Sequence[Candidate]] = lambda _: (),
-    ) -> Critiquing | Verifying:
+    ) -> Critiquing:
         run, number = self.it.run, self.it.number
-        if source == "critic":
-            return critique_stage(run, number, candidates, by_text=True)
-        return Verifying(run=run, iteration=number, candidates=candidates, by_text=True)
+        make = critique_stage if source == "critic" else verifier_stage
+        return make(run, number, candidates, by_text=True)
 
     def _ask_critic(self, judging: Critiquing, stage: Stage, unit: Unit) -> StepJudgements | None:
         """Ask the critic; None if it was kept from answering."""

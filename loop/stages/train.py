@@ -5,7 +5,6 @@ policy, or with the model of `training.reward.model`. It is published next to th
 the hash of its files. The statistics of each step show how the distribution of its scores drifted.
 """
 
-from collections import Counter
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
@@ -18,6 +17,7 @@ from ...policies.trainers.job import Method, Settings, TrainJob
 from ...policies.trainers.train_model import TrainResult
 from ...policies.trainers.training_fit import fit_params, policy_fit
 from ...policies.trainers.work_folder import TrainerProgress, training_pace
+from ...stores.address import run_argument
 from ...stores.failpoints import reach
 from ...stores.frames import as_frame
 from ...stores.journal_reader import Unit
@@ -27,9 +27,7 @@ from ...stores.records import (
     Candidate,
     Checkpoint,
     Demonstration,
-    FilterCount,
     Pair,
-    PairingOutcome,
     RewardModel,
     Statistic,
     UnpairedAnswer,
@@ -269,11 +267,11 @@ def require_enough(run: Run, iteration: int, rows: Trainable, start: Served) -> 
     found = sum(journal.count(s.iteration, s.stage, table) for s in rows.stages)
     needed = run.config.training.min_pairs
     noun = table.replace("_", " ")
+    reasons = f"`lpfloop status {run_argument(run.store.folder)}` counts the prompts by outcome"
     if found < needed:
         raise NothingToTrainOn(
             f"iteration {iteration} made {found} {noun}, fewer than training.min_pairs="
-            f"{needed}, so nothing was trained; {_outcomes(run, rows)}"
-            f"{_cut_answers(run, iteration)}"
+            f"{needed}, so nothing was trained; {reasons}{_cut_answers(run, iteration)}"
         )
     if rows.row_type is UnpairedAnswer:
         tables = (as_frame(run.store.table(UnpairedAnswer, key)) for key in _keys(run, rows))
@@ -281,8 +279,7 @@ def require_enough(run: Run, iteration: int, rows: Trainable, start: Served) -> 
         if successes in (0, found):
             raise NothingToTrainOn(
                 f"iteration {iteration} made {successes} successes and {found - successes} "
-                "failures, and KTO learns from both, so nothing was trained; "
-                f"{_outcomes(run, rows)}"
+                f"failures, and KTO learns from both, so nothing was trained; {reasons}"
             )
     if is_endpoint(start.location):
         raise NothingToTrainOn(
@@ -290,24 +287,6 @@ def require_enough(run: Run, iteration: int, rows: Trainable, start: Served) -> 
             f"{start.location}, so its weights cannot be trained here; "
             "give their folder with --policy"
         )
-
-
-def _outcomes(run: Run, rows: Trainable) -> str:
-    """Return the counts of prompts by outcome, or of rows by filter outcome, as text."""
-    prompts, filtered = Counter[str](), Counter[str]()
-    for key in _keys(run, rows):
-        held = run.store.journal.parts_of(key)
-        if TABLES[PairingOutcome] in held:
-            prompts.update(row.outcome for row in run.store.rows(PairingOutcome, key))
-        elif TABLES[FilterCount] in held:
-            for counted in run.store.rows(FilterCount, key):
-                filtered[counted.outcome] += counted.count
-    counted = (("prompts by outcome", prompts), ("by what a filter did", filtered))
-    return "; ".join(
-        f"{what}: {', '.join(f'{n} {name}' for name, n in counts.most_common())}"
-        for what, counts in counted
-        if counts
-    )
 
 
 def _cut_answers(run: Run, iteration: int) -> str:

@@ -1,4 +1,5 @@
 from collections.abc import Sequence
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -19,9 +20,9 @@ def run_with(ends: Sequence[str]) -> Any:
         training=SimpleNamespace(min_pairs=4),
         policy=SimpleNamespace(sampling=SimpleNamespace(max_tokens=64)),
     )
-    return SimpleNamespace(
-        config=config, store=SimpleNamespace(journal=journal, rows=lambda *_: rows)
-    )
+    folder = Path("lake/runs/a")
+    store = SimpleNamespace(journal=journal, rows=lambda *_: rows, folder=folder)
+    return SimpleNamespace(config=config, store=store)
 
 
 @pytest.mark.parametrize(

@@ -18,8 +18,8 @@ from lpfloop.configs.load import load_config
 from lpfloop.configs.schema import SamplingConfig
 from lpfloop.loop.data.principles import Mix, load_mix
 from lpfloop.loop.data.prompts import tiny_prompts
+from lpfloop.loop.run.completers import OwnSampling, PoolModel, load_pool
 from lpfloop.loop.run.engine_client import engine_sampling
-from lpfloop.loop.run.model_pool import OwnSampling, PoolModel, load_pool
 from lpfloop.loop.run.models import locate_model
 from lpfloop.loop.stages.complete import Slot, add_principle, principle_of
 from lpfloop.loop.tiny.human import score

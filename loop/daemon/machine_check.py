@@ -23,8 +23,8 @@ from ...policies.workers.places import (
 )
 from ...policies.workers.ray_cluster import ray_request
 from ...stores.installation import pip_install
-from ..recipes.roles import COMPLETION, NeededRole, trainings
-from ..run.models import REWARD, is_endpoint, locate_model
+from ..recipes.roles import NeededRole, trainings
+from ..run.models import COMPLETION, REWARD, is_endpoint, locate_model
 from .hardware import devices
 
 LOCAL = ("vllm", "transformers")

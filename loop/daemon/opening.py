@@ -157,16 +157,14 @@ def parts_of(job: Job, seen: Observed) -> RunParts:
         models = Models.of(
             job.config,
             run_folder(job.lake, job.name) / "logs",
-            needed=[role.name for role in needed],
-            roles=panels.roles,
-            completers=() if completers is None else completers.others,
+            {role.name: (role.model, role.engine) for role in needed},
             training_bytes=memory.training_bytes,
             keeps_activations=memory.keeps_activations,
         )
         if seen.trains:
             models.require_trainable()
             require_layers(job.config, models.initial.location)
-        Prices.of(job.config).require((models.initial, *models.judges))
+        Prices.of(job.config).require((models.initial, *models.judging.values()))
         if models.reward_id is not None and names_function(job.config.reward.model):
             require_importable(job.config.reward.model)
     except EngineError as error:

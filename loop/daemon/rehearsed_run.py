@@ -22,21 +22,14 @@ from ...stores.schemas import RowsByType
 from ...stores.side_evals import SMOKE, smoke_test_of
 from ..data.splits import PARTS
 from ..evaluation.probe_sets import PROBES, load_probes
-from ..recipes.roles import (
-    ANNOTATION,
-    COMPLETION,
-    POLICY,
-    NeededRole,
-    annotator,
-    needed_roles,
-)
+from ..recipes.roles import NeededRole, needed_roles
 from ..run.completers import completers_of
 from ..run.device_placement import MAIN_THREAD, Places
 from ..run.handles import Planned
 from ..run.judge_panel import Panels
 from ..run.judges import fact_judge_of, forms_of, grader_of
 from ..run.labels import Labels
-from ..run.models import JUDGES, REWARD, Served, locate_model
+from ..run.models import ANNOTATION, COMPLETION, POLICY, REWARD, Served, locate_model
 from ..run.observed import Observed
 from ..run.prompt_filters import Filters
 from ..run.run import Run, Work
@@ -200,7 +193,14 @@ def opened_rehearsal(
     ):
         folder = Path(lake) / "runs" / "rehearsal"
         served = {role.name: _serve_role(role) for role in needed_roles(config, assumed)}
-        models = _models(config, folder / "logs", notes, served)
+        models = StandInModels(
+            config=config,
+            logs=folder / "logs",
+            initial=served[POLICY],
+            reward_id=config.reward.model if REWARD in served else None,
+            judging={name: s for name, s in served.items() if name not in (POLICY, REWARD)},
+            notes=notes,
+        )
         journal = Journal.create(folder, {"config": canonical_json(resolve_config(config))})
         store = RunWriter(journal)
         verifier = StandInVerifier(
@@ -235,24 +235,6 @@ def opened_rehearsal(
         finally:
             verifier.close()
             store.close()
-
-
-def _models(
-    config: RunConfig, logs: Path, notes: Notes, served: Mapping[str, Served]
-) -> StandInModels:
-    """Return stand-ins for the models that a run calls, by their roles, without opening one."""
-    completers = completers_of(config)
-    others = () if completers is None else completers.others
-    return StandInModels(
-        config=config,
-        logs=logs,
-        initial=served[POLICY],
-        reward_id=config.reward.model if REWARD in served else None,
-        judging={name: served[name] for name in JUDGES if name in served},
-        annotators={role: served[annotator(role)] for role in Panels.of(config).roles},
-        completers={model.name: served[f"{COMPLETION}:{model.name}"] for model in others},
-        notes=notes,
-    )
 
 
 def _general(role: str) -> str:

@@ -7,18 +7,26 @@ graders, judges of prompts, and raters and scorers of held-out answers.
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from ...configs.annotation import Role
 from ...configs.engines import NO_MODEL
 from ...configs.schema import ConfigError, EngineConfig, RunConfig
 from ...policies.trainers.job import Method
 from ..run.completers import completers_of, grades
 from ..run.judge_panel import Panels
-from ..run.models import CRITIC, GRADING, QUALITY, REWARD, SCORING_JUDGE, place_of
+from ..run.models import (
+    ANNOTATION,
+    COMPLETION,
+    CRITIC,
+    GRADING,
+    POLICY,
+    QUALITY,
+    REWARD,
+    SCORING_JUDGE,
+    place_of,
+)
 from ..run.observed import NOTHING_SEEN, Observed
 from ..stages.critique import CRITIQUE
 from .refusals import judges_itself
 
-POLICY, ANNOTATION, COMPLETION = "policy", "annotation", "completion"
 EVALUATE, REVIEW = "evaluate", "review prompts"
 PLACE = "FOLDER or URL"
 TOY = "; tiny is the shipped toy, which knows the tiny world's prompts alone"
@@ -158,19 +166,8 @@ def _annotators(config: RunConfig, seen: Observed) -> Iterator[NeededRole]:
     panels = Panels.of(config)
     annotating = seen.uses.get(ANNOTATION, ()) if panels.training else ()
     for role in panels.roles:
-        model = config.annotation.model_of(role)
-        yield NeededRole(
-            name=annotator(role),
-            model=model.model or NO_MODEL,
-            engine=model.engine,
-            option=f"--set {annotator(role)}.model={PLACE}",
-            needed_by=(*annotating, *((EVALUATE,) if panels.evaluation else ())),
-        )
-
-
-def annotator(role: Role) -> str:
-    """Return the name of the role of annotators of one kind."""
-    return f"{ANNOTATION}.{role}"
+        needed_by = (*annotating, *((EVALUATE,) if panels.evaluation else ()))
+        yield _judge(config, f"{ANNOTATION}.{role}", needed_by)
 
 
 def _completers(config: RunConfig) -> Iterator[NeededRole]:
@@ -196,7 +193,7 @@ def _judges(config: RunConfig, seen: Observed) -> Iterator[NeededRole]:
 
 
 def _judge(config: RunConfig, name: str, needed_by: tuple[str, ...]) -> NeededRole:
-    """Return a judge, by default the critic's model; the one of held-out answers has no default."""
+    """Return a judge or an annotator, as `place_of` finds it."""
     model, engine = place_of(config, name)
     return NeededRole(
         name=name,

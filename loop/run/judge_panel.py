@@ -55,9 +55,11 @@ class Panels:
         pool = _as_served(load_pool(config.annotation.pool), config)
         if annotated:
             require_few_answers(config)
+        single, noise = config.annotation.single is not None, config.annotation.flip_probability
+        by_single = config.assessment.annotators != "pool"
         return cls(
-            training=_training(pool, config) if annotated else None,
-            evaluation=_evaluation(pool, config) if assessed else None,
+            training=_panel(pool, config, single=single, noise=noise) if annotated else None,
+            evaluation=_panel(pool, config, single=by_single, noise=0.0) if assessed else None,
         )
 
     @property
@@ -91,18 +93,10 @@ def compares(config: RunConfig) -> bool:
     return isinstance(recipe, Annotated) and not (unweighed or is_rewarded(config))
 
 
-def _training(pool: AnnotatorPool, config: RunConfig) -> JudgePanel:
-    """Return p_ann, or p_single if `annotation.single` names an annotator."""
-    annotation = config.annotation
-    if annotation.single is not None:
-        return JudgePanel(pool=pool.only(annotation.single), flip_probability=0.0)
-    return JudgePanel(pool=pool, flip_probability=annotation.flip_probability)
-
-
-def _evaluation(pool: AnnotatorPool, config: RunConfig) -> JudgePanel:
-    """Return p_eval, or p_single if `assessment.annotators` is `single`."""
-    if config.assessment.annotators == "pool":
-        return JudgePanel(pool=pool, flip_probability=0.0)
+def _panel(pool: AnnotatorPool, config: RunConfig, *, single: bool, noise: float) -> JudgePanel:
+    """Return the whole pool with its noise, or p_single: one annotator without noise."""
+    if not single:
+        return JudgePanel(pool=pool, flip_probability=noise)
     if config.annotation.single is None:
         raise ConfigError(
             "assessment.annotators is single, but annotation.single names no annotator of the "

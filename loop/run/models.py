@@ -33,7 +33,6 @@ from ...policies.workers.identity import (
 from ...stores.keys import Json
 from .device_inventory import DeviceInventory, in_turns
 from .loaded_models import Allocation, LoadedModels
-from .model_pool import PoolModel
 from .served import (
     TINY_MODELS,
     Served,
@@ -45,12 +44,12 @@ from .served import (
     run_alike,
 )
 
-CRITIC, GRADING, QUALITY, REWARD = "critic", "grading", "prompts.quality", "reward"
-SCORING_JUDGE = "assessment.judge"
+POLICY, CRITIC, REWARD = "policy", "critic", "reward"
+GRADING, QUALITY, SCORING_JUDGE = "grading", "prompts.quality", "assessment.judge"
+ANNOTATION, COMPLETION = "annotation", "completion"
+"""The first words of the roles annotation.strong (medium, weak) and completion:NAME."""
 NEXT = "next-"
 """Put before the name of the engine that waits for M_1."""
-JUDGES = (SCORING_JUDGE, QUALITY, GRADING, CRITIC)
-"""The roles with one model each in a run; of two on one engine, the later one's settings count."""
 
 __all__ = ["NO_MODEL", "TINY_MODELS", "Models", "Served", "is_endpoint", "locate_model"]
 
@@ -66,6 +65,7 @@ def is_rewarded(config: RunConfig) -> bool:
 class Models:
     """Opens models on demand, keeps them while they are needed, and closes them at the end.
 
+    `judging` are the models other than the policy that generate texts, by role.
     `reward_start` is the initial model of a reward model's training; None for M_0.
     `training_bytes` is the most memory that the run's trainings need on a device, and
     `keeps_activations` are the methods that fit there without recomputing activations.
@@ -80,8 +80,6 @@ class Models:
     reward_id: str | None
     reward_start: Served | None = None
     judging: Mapping[str, Served] = field(default_factory=dict[str, Served])
-    annotators: Mapping[Role, Served] = field(default_factory=dict[Role, Served])
-    completers: Mapping[str, Served] = field(default_factory=dict[str, Served])
     training_bytes: int = 0
     keeps_activations: Collection[str] = ()
     inventory: DeviceInventory = field(default_factory=DeviceInventory.here)
@@ -100,36 +98,31 @@ class Models:
         cls,
         config: RunConfig,
         logs: Path,
+        needed: Mapping[str, tuple[str, EngineConfig | None]],
         *,
-        needed: Collection[str],
-        roles: Collection[Role] = (),
-        completers: Sequence[PoolModel] = (),
         training_bytes: int = 0,
         keeps_activations: Collection[str] = (),
     ) -> "Models":
         """Identify the configured models that the run needs; nothing is loaded yet.
 
-        `needed` are the roles that the run needs, out of `JUDGES` and reward.
-        `roles` are the annotators' models, `completers` a pool's models except the policy.
+        `needed` are place and engine of each role; a reward model has no engine.
 
         Raises:
             EngineError: for a folder that holds no model, or an endpoint that does not answer.
         """
+        # Of two roles on one engine, the later one's settings count: the critic's.
+        judging = {
+            role: _identify(role, model, engine)
+            for role, (model, engine) in reversed([*needed.items()])
+            if engine is not None and role != POLICY
+        }
         return cls(
             config=config,
             logs=logs,
             initial=identify_model(config.policy.model, config.policy.engine),
             reward_id=_reward_id(config) if REWARD in needed else None,
             reward_start=named_start(config.training.reward),
-            judging={
-                name: identify_model(*place_of(config, name)) for name in JUDGES if name in needed
-            },
-            annotators={
-                role: identify_model(model.model or NO_MODEL, model.engine)
-                for role in roles
-                for model in (config.annotation.model_of(role),)
-            },
-            completers={model.name: _completer(model) for model in completers},
+            judging=judging,
             training_bytes=training_bytes,
             keeps_activations=keeps_activations,
         )
@@ -156,10 +149,18 @@ class Models:
         return {"policy": self.initial.params, **critic, **reward}
 
     @property
-    def judges(self) -> tuple[Served, ...]:
-        """The models other than the policy that generate texts."""
-        kinds = (self.judging, self.annotators, self.completers)
-        return tuple(served for models in kinds for served in models.values())
+    def annotators(self) -> Mapping[str, Served]:
+        """The annotators' models: strong, medium, weak."""
+        return self._roles_of(f"{ANNOTATION}.")
+
+    @property
+    def completers(self) -> Mapping[str, Served]:
+        """The models of a pool except the policy, by name."""
+        return self._roles_of(f"{COMPLETION}:")
+
+    def _roles_of(self, prefix: str) -> Mapping[str, Served]:
+        found = {n: served for n, served in self.judging.items() if n.startswith(prefix)}
+        return {name.removeprefix(prefix): served for name, served in sorted(found.items())}
 
     @property
     def feedback(self) -> Served:
@@ -238,10 +239,9 @@ class Models:
                 # A policy that judges, under the critic's settings.
                 settings[name] = config.critic.engine
         settings[self.initial.engine_name] = config.policy.engine
-        for role, served in self.annotators.items():
-            settings[served.engine_name] = config.annotation.model_of(role).engine
         for role, served in self.judging.items():
-            settings[served.engine_name] = place_of(config, role)[1]
+            if not role.startswith(COMPLETION):
+                settings[served.engine_name] = place_of(config, role)[1]
         for name, model in self._loaded.items():
             if name.startswith(REWARD) and isinstance(model, HostedModel):
                 cast("HostedModel[RewardConfig]", model).configure(config.reward)
@@ -306,7 +306,8 @@ class Models:
 
         It loads M_0's weights, which `_hand_over` replaces.
         """
-        policy, judges = self.initial, {judge.engine_name for judge in self.judges}
+        policy = self.initial
+        judges = {judge.engine_name for judge in self.judging.values()}
         with self._changing:
             is_trained = any(other.canary is not None for other in self._policies.values())
         if is_trained or not self.training_bytes or policy.engine_name not in judges:
@@ -359,7 +360,7 @@ class Models:
         """
         if served.canary is None:
             return "", None
-        judges = {judge.engine_name for judge in self.judges}
+        judges = {judge.engine_name for judge in self.judging.values()}
         with self._changing:
             policies = list(self._policies.items())
         others = [
@@ -374,17 +375,28 @@ class Models:
 
 
 def place_of(config: RunConfig, role: str) -> tuple[str, EngineConfig]:
-    """Return place and engine of one of the `JUDGES`: the critic's, unless the role has its own.
+    """Return place and engine of a judge or an annotator: the critic's, unless it has its own.
 
-    The judge that scores answers has no default: it exists only if it is configured.
+    Annotators and the judge that scores answers have no default.
     """
-    if role == SCORING_JUDGE:
-        judge = config.assessment.judge
-        return judge.model or NO_MODEL, judge.engine
-    own = {GRADING: config.grading, QUALITY: config.prompts.quality}.get(role)
-    if own is None or own.model is None:
-        return config.critic.model, config.critic.engine
-    return own.model, own.engine
+    first, _, kind = role.partition(".")
+    if first == ANNOTATION:
+        own = config.annotation.model_of(cast("Role", kind))
+    elif role == SCORING_JUDGE:
+        own = config.assessment.judge
+    else:
+        own = {GRADING: config.grading, QUALITY: config.prompts.quality}.get(role)
+        if own is None or own.model is None:
+            return config.critic.model, config.critic.engine
+    return own.model or NO_MODEL, own.engine
+
+
+def _identify(role: str, model: str, engine: EngineConfig) -> Served:
+    """Return the model in a role; errors name the role."""
+    try:
+        return identify_model(model, engine)
+    except EngineError as error:
+        raise EngineError(f"{role}: {error}") from error
 
 
 def _reward_id(config: RunConfig) -> str:
@@ -394,16 +406,6 @@ def _reward_id(config: RunConfig) -> str:
     if not names_function(place):
         require_chat(Path(place), EngineConfig())
     return identity
-
-
-def _completer(pooled: PoolModel) -> Served:
-    """Return a model of a pool; its place must be configured."""
-    if pooled.model is None:
-        raise ConfigError(f"the model {pooled.name} of the pool lacks a folder or URL")
-    try:
-        return identify_model(pooled.model, pooled.engine)
-    except EngineError as error:
-        raise EngineError(f"the model {pooled.name} of the pool: {error}") from error
 
 
 def _prove_weights(engine: Engine, served: Served) -> Engine:

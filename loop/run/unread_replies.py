@@ -4,9 +4,10 @@ The error gives the reasons, shows one reply, and names the setting that most li
 """
 
 from collections import Counter
-from collections.abc import Mapping
 from dataclasses import dataclass, field
+from operator import attrgetter
 from pathlib import Path
+from typing import Any
 
 from ...configs.schema import RunConfig
 from ...configs.secrecy import redact
@@ -107,20 +108,25 @@ def shorten_reply(reason: str, text: str) -> str:
 def remedy(reason: str, stage: str, config: RunConfig) -> str:
     """Return the setting that most likely makes a stage's replies readable."""
     section = SECTIONS.get(stage.partition(":")[0], "critic")
-    engine = "annotation.ROLE.engine" if section == "annotation" else f"{section}.engine"
-    advice: Mapping[str, str] = {
+    annotates = section == "annotation"
+    engine = "annotation.ROLE.engine" if annotates else f"{section}.engine"
+    texts = "annotation.pool" if annotates else f"{section}.templates"
+    bound = f"max_tokens in the file of annotation.pool, which is {config.annotation.pool}"
+    if not annotates:
+        judge: Any = attrgetter(section)(config)
+        most = judge.sampling.max_tokens
+        bound = f"{section}.sampling.max_tokens, which is {most}"
+    cut = f"The judge is cut off before it ends: raise {bound}"
+    advice: dict[str, str] = {
         Status.OVERLONG: (
             "The questions do not fit into the judge's context: give it a longer one "
             f"({engine}.max_model_len, or an option of its server), or let answers be shorter "
             f"(policy.sampling.max_tokens, which is {config.policy.sampling.max_tokens})"
         ),
-        Status.TRUNCATED: f"The judge is cut off before it ends: raise {_room(section, config)}",
-        Status.TRUNCATED_THINKING: (
-            f"The judge is cut off while it thinks: raise {_room(section, config)}"
-        ),
+        Status.TRUNCATED: cut,
+        Status.TRUNCATED_THINKING: cut,
         Status.EMPTY: (
-            "The judge says nothing: look at its chat template; if it thinks first, raise "
-            f"{_room(section, config)}"
+            f"The judge says nothing: look at its chat template; if it thinks first, raise {bound}"
         ),
         Status.UNMARKED: (
             "The judge leaves out the line below which its verdict counts: name one that follows "
@@ -131,23 +137,6 @@ def remedy(reason: str, stage: str, config: RunConfig) -> str:
     }
     otherwise = (
         "The judge does not keep to the form that it is asked for: name one that follows "
-        f"instructions, or other templates ({_texts(section)})"
+        f"instructions, or other templates ({texts})"
     )
     return advice.get(reason, otherwise)
-
-
-def _room(section: str, config: RunConfig) -> str:
-    """Return the setting that bounds a judge's replies, with its value."""
-    bounds = {
-        "critic": config.critic.sampling.max_tokens,
-        "grading": config.grading.sampling.max_tokens,
-        "prompts.quality": config.prompts.quality.sampling.max_tokens,
-        "assessment.judge": config.assessment.judge.sampling.max_tokens,
-    }
-    if section in bounds:
-        return f"{section}.sampling.max_tokens, which is {bounds[section]}"
-    return f"max_tokens in the file of annotation.pool, which is {config.annotation.pool}"
-
-
-def _texts(section: str) -> str:
-    return "annotation.pool" if section == "annotation" else f"{section}.templates"

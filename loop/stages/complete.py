@@ -17,10 +17,9 @@ from ...stores.journal_reader import Unit
 from ...stores.keys import SEED_BITS, Json, derive_seed
 from ...stores.records import Candidate, Message, Prompt
 from ..data.principles import Mix, Principle
-from ..run.completers import Completers
+from ..run.completers import Completers, PoolModel
 from ..run.handles import Planned, Prompts, Rows
 from ..run.iteration import Iteration
-from ..run.model_pool import PoolModel
 from ..run.run import Verb, Work
 from .sample import CandidateDrawing, Draw, draws
 

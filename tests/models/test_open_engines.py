@@ -9,7 +9,7 @@ import pytest
 from models import conversations, descend
 
 from lpfloop.configs.load import load_config
-from lpfloop.loop.run.models import Models, Served
+from lpfloop.loop.run.models import Models, Served, place_of
 from lpfloop.policies.engines.canary import CanaryRow, StaleWeightsError, write_canary
 from lpfloop.policies.engines.engine import Engine
 
@@ -18,8 +18,8 @@ REAL = ("policy.engine.kind=transformers", "critic.engine.kind=transformers")
 
 
 def models(tmp_path: Path, asked: tuple[str, ...] = ("critic",)) -> Models:
-    settings = ["critic.model=tiny", *REAL]
-    return Models.of(load_config("tiny", None, settings, {}), tmp_path, needed=asked)
+    config = load_config("tiny", None, ["critic.model=tiny", *REAL], {})
+    return Models.of(config, tmp_path, {role: place_of(config, role) for role in asked})
 
 
 @pytest.fixture

@@ -17,7 +17,7 @@ from lpfloop.loop.daemon.rehearsal import rehearse
 from lpfloop.loop.daemon.run_request import RunOptions
 from lpfloop.loop.data.prompts import load_prompts
 from lpfloop.loop.recipes import RECIPES
-from lpfloop.loop.run.model_pool import POOLS
+from lpfloop.loop.run.completers import POOLS
 from lpfloop.loop.stages.people_labels import labels_of
 
 COMMAND = re.compile(r"lpfloop run .*?[^\\]$", re.DOTALL | re.MULTILINE)

@@ -28,7 +28,8 @@ def test_critic_answers_while_the_policy_loads(tmp_path, monkeypatch):
 
     monkeypatch.setattr(run_models, "open_engine", load)
     settings = ("policy.engine.kind=transformers", "critic.engine.kind=scripted")
-    opened = Models.of(load_config("tiny", None, settings, {}), tmp_path, needed=("critic",))
+    config = load_config("tiny", None, settings, {})
+    opened = Models.of(config, tmp_path, {"critic": run_models.place_of(config, "critic")})
     stage = threading.Thread(target=opened.engine, args=(opened.initial,), daemon=True)
     stage.start()
     assert loading.wait(300)
@@ -44,7 +45,8 @@ def opened(tmp_path, monkeypatch):
     script = ScriptedEngine(EngineConfig(kind="scripted"))
     monkeypatch.setattr(run_models, "open_engine", lambda *_, **__: script)
     settings = ("policy.engine.kind=scripted", "critic.engine.kind=scripted")
-    found = Models.of(load_config("tiny", None, settings, {}), tmp_path, needed=("critic",))
+    config = load_config("tiny", None, settings, {})
+    found = Models.of(config, tmp_path, {"critic": run_models.place_of(config, "critic")})
     found.engine(found.initial)
     return found
 
@@ -60,12 +62,10 @@ def opened_names(tmp_path, monkeypatch, needed: tuple[str, ...], ram: int) -> li
 
     monkeypatch.setattr(run_models, "open_engine", load)
     monkeypatch.setattr(run_models, "open_scorer", load)
-    models = Models.of(
-        load_config("tiny", None, (), {}),
-        tmp_path,
-        needed=needed,
-        training_bytes=GIB,
-    )
+    config = load_config("tiny", None, (), {})
+    places = {"critic": run_models.place_of(config, "critic"), "reward": ("tiny", None)}
+    roles = {role: places[role] for role in needed}
+    models = Models.of(config, tmp_path, roles, training_bytes=GIB)
     models.inventory = DeviceInventory(cards={}, ram=ram)
     models.engine(models.initial)
     models.engine(models.initial)

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from lpfloop.configs.schema import ConfigError
 from lpfloop.loop.data.principles import Principle, load_mix
-from lpfloop.loop.run.model_pool import PoolModel, load_pool
+from lpfloop.loop.run.completers import PoolModel, load_pool
 from lpfloop.loop.stages.complete import add_principle, principle_of, slots
 from lpfloop.stores.records import Message, Prompt
 

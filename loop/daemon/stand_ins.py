@@ -54,7 +54,7 @@ from ...stores.records import Candidate, Message, Prompt
 from ..run.engine_client import engine_sampling
 from ..run.engine_client import letters as letters_of
 from ..run.handles import Planned
-from ..run.models import NO_MODEL, Models, Served
+from ..run.models import ANNOTATION, COMPLETION, NO_MODEL, POLICY, Models, Served, locate_model
 from .call_costs import CallCost, CallCosts
 from .prompt_sample import PromptGroup
 
@@ -70,8 +70,8 @@ LONGEST_REASON = 32 * 1024
 OPENINGS = ("Surely", "Perhaps", "Indeed", "Briefly", "Clearly", "Well", "Yes", "No")
 NOTHING = StepRows(candidates=(), rewards=(), rollouts=(), statistics=())
 NO_PROMPTS = PromptGroup(name="none", total=0, sample=())
-UNPLAYED = "nobody plays "
-"""How the identity of a model that is not there begins."""
+ROLE = "rehearsed as "
+"""How the identity of a placeholder for a model begins; a trained policy has its own."""
 FILLER = ("so", "the", "answer", "goes", "on", "in", "plain", "words", "and", "then")
 
 
@@ -222,6 +222,28 @@ def _fill(opening: str, letters: int) -> str:
     return f"{' '.join(words)}."
 
 
+def placeholder(role: str, model: str, engine: EngineConfig) -> Served:
+    """Return what is called in the place of the model in a role."""
+    name = engine.model_name or model
+    return Served(
+        name=name,
+        identity=f"{ROLE}{role}, {model} {name}",
+        location=locate_model(model),
+        engine=engine,
+    )
+
+
+def role_of(served: Served) -> str:
+    """Return the role of a model as verbs name it; a trained policy plays M_0's.
+
+    All annotators have one role, and so have the models of a pool.
+    """
+    if not served.identity.startswith(ROLE):
+        return POLICY
+    role = served.identity.removeprefix(ROLE).partition(",")[0]
+    return next((r for r in (ANNOTATION, COMPLETION) if role.startswith(r)), role)
+
+
 @dataclass(frozen=True, kw_only=True)
 class StandInEngine:
     """An engine that answers at once, by no model."""
@@ -285,10 +307,7 @@ class StandInModels(Models):
     notes: Notes
 
     def _model_in(self, role: str) -> Served:
-        nobody = Served(
-            name=NO_MODEL, identity=f"{UNPLAYED}{role}", location=NO_MODEL, engine=EngineConfig()
-        )
-        return self.judging.get(role, nobody)
+        return self.judging.get(role) or placeholder(role, NO_MODEL, EngineConfig())
 
     def engine(self, served: Served) -> Engine:
         """Return an engine that answers in the model's place."""

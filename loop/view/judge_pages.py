@@ -6,7 +6,6 @@ next item by a redirect, so that reloading a page judges nothing twice.
 
 from collections.abc import Callable, Mapping
 from contextlib import closing
-from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import parse_qsl
 
@@ -15,7 +14,6 @@ from starlette.concurrency import run_in_threadpool
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
-from starlette.routing import Route
 
 from ...stores.annotation_ledger import LEDGER, has_ledger
 from ...stores.lake import RunReader
@@ -25,8 +23,7 @@ from ..data.files import InputError
 from ..evaluation.annotation_session import AnnotationSession, JudgingCard, Opinion
 from ..lake.annotations.bring_in import bring_in_alone, waiting
 from ..lake.annotations.judging_queue import OVERLAP, RULES, QueueRequest, rule_named
-from .drawing import address
-from .viewing import Viewing
+from .viewing import Viewing, address
 
 LONGEST = 100_000
 """The most bytes of a form: a comment may be long, but not a book."""
@@ -36,85 +33,81 @@ TIE = "tie"
 Form = Mapping[str, str]
 
 
-@dataclass(frozen=True, slots=True)
-class JudgePages:
-    """The pages on which people judge."""
-
-    viewing: Viewing
-
-    def routes(self) -> list[Route]:
-        """Return their addresses."""
-        return [
-            Route("/runs/{run}/judge", self.choose),
-            Route("/runs/{run}/judge/item", self.item),
-            Route("/runs/{run}/judge/item", self.act, methods=["POST"]),
-            Route("/runs/{run}/judge/live", self.live),
-            Route("/runs/{run}/judge/commit", self.commit, methods=["POST"]),
-        ]
-
-    def choose(self, request: Request) -> Response:
-        """Show the form for the judging person and the queue."""
-        with self.viewing.run(request) as run:
-            left = len(waiting(run.folder))
-            return self._page(
-                "judge.html",
-                run=run.folder.name,
-                rules=RULES,
-                overlap=OVERLAP,
-                waiting=left,
-                told=request.query_params.get("told", ""),
-            )
-
-    def item(self, request: Request) -> Response:
-        """Show the item that the person holds, or how to begin."""
-        form = dict(request.query_params)
-        return self._answer(request, lambda run: self._item(run, form))
-
-    def live(self, request: Request) -> Response:
-        """Return progress and agreement, if they have changed."""
-        form = dict(request.query_params)
-        with self.viewing.run(request) as run:
-            name = f"judge {run.folder.name} {address(**_chosen(form))}"
-            version = _version(run.folder)
-            return self.viewing.answer_live(request, name, version, lambda: _now(run, form))
-
-    async def act(self, request: Request) -> Response:
-        """Judge, skip, take back or begin; then lead to the item that is held now."""
-        form = await _form(request)
-        return await run_in_threadpool(self._answer, request, lambda run: _act(run, form))
-
-    async def commit(self, request: Request) -> Response:
-        """Commit the judgments to the run, unless another process holds it."""
-        await _form(request)
-        return await run_in_threadpool(self._answer, request, _redirect)
-
-    def _answer(self, request: Request, answer: Callable[[RunReader], Response]) -> Response:
-        with self.viewing.run(request) as run:
-            return answer(run)
-
-    def _page(self, template: str, **values: object) -> Response:
-        """Return a page with forms: without its address as referrer they would name no origin."""
-        page = self.viewing.page(template, 200, **values)
-        page.headers["Referrer-Policy"] = "same-origin"
-        return page
-
-    def _item(self, run: RunReader, form: Form) -> Response:
-        card, rubric = None, {}
-        if has_ledger(run.folder):
-            with closing(_session(run, form)) as session:
-                held = session.held_card()
-                card, rubric = (None if held is None else held[0]), session.rubric
-        return self._page(
-            "judge_item.html",
+def choose(viewing: Viewing, request: Request) -> Response:
+    """Show the form for the judging person and the queue."""
+    with viewing.run(request) as run:
+        left = len(waiting(run.folder))
+        return _page(
+            viewing,
+            "judge.html",
             run=run.folder.name,
-            asked=_chosen(form),
-            card=card,
-            rubric=rubric,
-            rating=RATING,
-            done=form.get("done", ""),
-            version=_version(run.folder),
-            now=_now(run, form),
+            rules=RULES,
+            overlap=OVERLAP,
+            waiting=left,
+            told=request.query_params.get("told", ""),
         )
+
+
+def item(viewing: Viewing, request: Request) -> Response:
+    """Show the item that the person holds, or how to begin."""
+    form = dict(request.query_params)
+    with viewing.run(request) as run:
+        return _item(viewing, run, form)
+
+
+def live(viewing: Viewing, request: Request) -> Response:
+    """Return progress and agreement, if they have changed."""
+    form = dict(request.query_params)
+    with viewing.run(request) as run:
+        name = f"judge {run.folder.name} {address(**_chosen(form))}"
+        version = _version(run.folder)
+        return viewing.answer_live(request, name, version, lambda: _now(run, form))
+
+
+async def act(viewing: Viewing, request: Request) -> Response:
+    """Judge, skip, take back or begin; then lead to the item that is held now."""
+    form = await _form(request)
+    return await run_in_threadpool(_answer, viewing, request, lambda run: _act(run, form))
+
+
+async def commit(viewing: Viewing, request: Request) -> Response:
+    """Commit the judgments to the run, unless another process holds it."""
+    await _form(request)
+    return await run_in_threadpool(_answer, viewing, request, _redirect)
+
+
+def _answer(
+    viewing: Viewing, request: Request, answer: Callable[[RunReader], Response]
+) -> Response:
+    with viewing.run(request) as run:
+        return answer(run)
+
+
+def _page(viewing: Viewing, template: str, **values: object) -> Response:
+    """Return a page with forms: without its address as referrer they would name no origin."""
+    page = viewing.page(template, 200, **values)
+    page.headers["Referrer-Policy"] = "same-origin"
+    return page
+
+
+def _item(viewing: Viewing, run: RunReader, form: Form) -> Response:
+    card, rubric = None, {}
+    if has_ledger(run.folder):
+        with closing(_session(run, form)) as session:
+            held = session.held_card()
+            card, rubric = (None if held is None else held[0]), session.rubric
+    return _page(
+        viewing,
+        "judge_item.html",
+        run=run.folder.name,
+        asked=_chosen(form),
+        card=card,
+        rubric=rubric,
+        rating=RATING,
+        done=form.get("done", ""),
+        version=_version(run.folder),
+        now=_now(run, form),
+    )
 
 
 def _now(run: RunReader, form: Form) -> Markup:

@@ -1,23 +1,20 @@
 """The lists of a run's prompts, candidates, critiques and pairs, with filters, page by page."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, get_args
 
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.routing import Route
 
 from ...stores.lake import RunReader
 from ...stores.records import CandidateKind
 from ..data.judged_candidates import critique_place
 from ..lake.query.duckdb_rows import among
-from ..lake.query.filters import TABLES
-from ..lake.query.tables import FEW, check, rows, words
+from ..lake.query.filters import TABLES, RowTable
+from ..lake.query.tables import FEW, ListError, check, rows, words
 from ..lake.trace.word_diff import Span, word_diff
-from .drawing import address
-from .page_query import PageQuery, page_query
-from .viewing import Viewing
+from .viewing import Viewing, address, number
 
 SHOWN: Mapping[str, Sequence[str]] = {
     "prompts": ("prompt_id", "task", "family", "split", "source", "messages"),
@@ -49,74 +46,108 @@ AROUND = 40
 """How many characters before and after a change are shown."""
 
 
-@dataclass(frozen=True, slots=True)
-class ListPages:
-    """The lists of a run."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PageQuery:
+    """The query of an address. `given` has its fields as they are written there."""
 
-    viewing: Viewing
+    filters: Mapping[str, str | float] = field(default_factory=dict[str, str | float])
+    iteration: int | None = None
+    sort: str | None = None
+    start: int = 0
+    given: Mapping[str, str] = field(default_factory=dict[str, str])
 
-    def routes(self) -> list[Route]:
-        """Return their addresses."""
-        return [Route(f"/runs/{{run}}/{table}", self.of(table), name=table) for table in SHOWN]
 
-    def of(self, table: str) -> Any:
-        """Return the handler for one table."""
+def page_query(query: Mapping[str, str], table: RowTable) -> PageQuery:
+    """Read the query of an address; fields that the table's list does not know are left out.
 
-        def answer(request: Request) -> Response:
-            query = page_query(request.query_params, TABLES[table])
-            with self.viewing.run(request) as run:
-                return self._page(run, table, query)
+    Raises:
+        ListError: if a value is not of the right type.
+    """
+    known = {"iteration", "sort", *table.filters}
+    given = {name: query[name].strip() for name in sorted(known & {*query})}
+    given = {name: value for name, value in given.items() if value}
+    return PageQuery(
+        filters={
+            name: _value(name, kind, given[name])
+            for name, (kind, _) in table.filters.items()
+            if name in given
+        },
+        iteration=number("iteration", given.get("iteration")),
+        sort=given.get("sort"),
+        start=max(number("start", query.get("start")) or 0, 0),
+        given=given,
+    )
 
-        return answer
 
-    def _page(self, run: RunReader, table: str, query: PageQuery) -> Response:
-        found = self._rows(run, table, query)
-        shown, more = found[:PAGE], len(found) > PAGE
-        name = run.folder.name
-        here = ("runs", name, table)
-        start = query.start + PAGE
-        return self.viewing.page(
-            f"{table}.html",
-            run=name,
-            table=table,
-            asked=query,
-            given=query.given,
-            fields=[*TABLES[table].filters, *(["iteration"] if table != "prompts" else [])],
-            sorts=SORTS.get(table, ()),
-            kinds=get_args(CandidateKind),
-            choices=self._choices(run),
-            rows=_add_fields(run, table, shown),
-            first=address(*here, **query.given),
-            following=address(*here, **query.given, start=start) if more else None,
-            cut=CUT,
+def _value(name: str, kind: type, text: str) -> str | float:
+    """Return the value of a filter."""
+    if kind is bool:
+        return True
+    if kind is int:
+        return number(name, text) or 0
+    if kind is not float:
+        return text
+    try:
+        return float(text)
+    except ValueError:
+        raise ListError(f"{name} {text!r} is not a number") from None
+
+
+def list_page(table: str, viewing: Viewing, request: Request) -> Response:
+    """Show a page of a table's rows."""
+    query = page_query(request.query_params, TABLES[table])
+    with viewing.run(request) as run:
+        return _page(viewing, run, table, query)
+
+
+def _page(viewing: Viewing, run: RunReader, table: str, query: PageQuery) -> Response:
+    found = _rows(run, table, query)
+    shown, more = found[:PAGE], len(found) > PAGE
+    name = run.folder.name
+    here = ("runs", name, table)
+    start = query.start + PAGE
+    return viewing.page(
+        f"{table}.html",
+        run=name,
+        table=table,
+        asked=query,
+        given=query.given,
+        fields=[*TABLES[table].filters, *(["iteration"] if table != "prompts" else [])],
+        sorts=SORTS.get(table, ()),
+        kinds=get_args(CandidateKind),
+        choices=_choices(viewing, run),
+        rows=_add_fields(run, table, shown),
+        first=address(*here, **query.given),
+        following=address(*here, **query.given, start=start) if more else None,
+        cut=CUT,
+    )
+
+
+def _rows(run: RunReader, table: str, query: PageQuery) -> list[dict[str, Any]]:
+    """Return the rows of a page and, if there are more, one more."""
+    if query.sort is not None:
+        check(
+            "column to sort by",
+            query.sort.removeprefix("-"),
+            [column.removeprefix("-") for column in SORTS.get(table, ())],
         )
+    frame = rows(
+        run,
+        table,
+        query.filters,
+        iteration=query.iteration if table != "prompts" else None,
+        columns=SHOWN[table],
+        sort=query.sort,
+        limit=PAGE + 1,
+        start=query.start,
+    )
+    return frame.collect().to_dicts()
 
-    def _rows(self, run: RunReader, table: str, query: PageQuery) -> list[dict[str, Any]]:
-        """Return the rows of a page and, if there are more, one more."""
-        if query.sort is not None:
-            check(
-                "column to sort by",
-                query.sort.removeprefix("-"),
-                [column.removeprefix("-") for column in SORTS.get(table, ())],
-            )
-        frame = rows(
-            run,
-            table,
-            query.filters,
-            iteration=query.iteration if table != "prompts" else None,
-            columns=SHOWN[table],
-            sort=query.sort,
-            limit=PAGE + 1,
-            start=query.start,
-        )
-        return frame.collect().to_dicts()
 
-    def _choices(self, run: RunReader) -> Mapping[str, Sequence[str]]:
-        """Return the values that filters can have, looked up again when the run has changed."""
-        name = run.folder.name
-        return self.viewing.cached(
-            f"choices {name}", self.viewing.version(name), lambda: _suggestions(run)
-        )
+def _choices(viewing: Viewing, run: RunReader) -> Mapping[str, Sequence[str]]:
+    """Return the values that filters can have, looked up again when the run has changed."""
+    name = run.folder.name
+    return viewing.cached(f"choices {name}", viewing.version(name), lambda: _suggestions(run))
 
 
 def _suggestions(run: RunReader) -> dict[str, list[str]]:

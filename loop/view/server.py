@@ -10,8 +10,8 @@ import uvicorn
 
 from ..lake.query.forms import FormError
 from .access_check import AccessCheck, new_token
-from .drawing import address
 from .site import site
+from .viewing import address
 
 HOST = "127.0.0.1"
 FAREWELL_S = 2

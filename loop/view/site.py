@@ -9,7 +9,7 @@ from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.routing import Mount
+from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 
 from ...configs.mistakes import ConfigError
@@ -25,12 +25,8 @@ from ..lake.query.sql import SqlError
 from ..lake.query.tables import ListError
 from ..lake.trace.diff import DiffError
 from ..lake.trace.find_row import NoSuchIdError
-from .diff_pages import DiffPages
-from .drawing import STATIC
-from .judge_pages import JudgePages
-from .list_pages import ListPages
-from .prompt_pages import PromptPages
-from .run_pages import RunPages
+from . import judge_pages, pages
+from .list_pages import SHOWN, list_page
 from .viewing import Viewing
 
 NOT_THERE = (NoSuchRunError, NoSuchIdError, RunNameError)
@@ -45,17 +41,39 @@ WRONG = (
 UNREADABLE = (JournalError, DamagedJournalError, DamagedError, ConfigError)
 
 
+Page = Callable[[Viewing, Request], Any]
+READ: Mapping[str, Page] = {
+    "/": pages.all_runs,
+    "/live": pages.all_runs_live,
+    "/runs/{run}": pages.one_run,
+    "/runs/{run}/live": pages.one_run_live,
+    "/runs/{run}/report": pages.report,
+    "/runs/{run}/diff": pages.changes,
+    **{f"/runs/{{run}}/{table}": partial(list_page, table) for table in SHOWN},
+    # An id may hold any character, slashes too.
+    "/runs/{run}/prompts/{prompt:path}": pages.one_prompt,
+    "/runs/{run}/rows/{row:path}": pages.one_row,
+    "/runs/{run}/judge": judge_pages.choose,
+    "/runs/{run}/judge/item": judge_pages.item,
+    "/runs/{run}/judge/live": judge_pages.live,
+}
+WRITE: Mapping[str, Page] = {
+    "/runs/{run}/judge/item": judge_pages.act,
+    "/runs/{run}/judge/commit": judge_pages.commit,
+}
+
+
 def site(lake: Path) -> Starlette:
-    """Return the pages over a lake, unguarded: see `entrance`."""
+    """Return the pages over a lake, unguarded: see `AccessCheck`."""
     viewing = Viewing(lake)
     return Starlette(
         routes=[
-            Mount("/static", StaticFiles(directory=STATIC)),
-            *RunPages(viewing).routes(),
-            *ListPages(viewing).routes(),
-            *DiffPages(viewing).routes(),
-            *PromptPages(viewing).routes(),
-            *JudgePages(viewing).routes(),
+            Mount("/static", StaticFiles(directory=Path(__file__).parent / "static")),
+            *(Route(path, partial(page, viewing)) for path, page in READ.items()),
+            *(
+                Route(path, partial(page, viewing), methods=["POST"])
+                for path, page in WRITE.items()
+            ),
         ],
         exception_handlers=_handlers(viewing),
     )

@@ -1,12 +1,14 @@
-"""The state that all pages share: the lake, the templates, and cached results of unchanged runs."""
+"""What all pages share: the lake, the templates, addresses, cached results of unchanged runs."""
 
 import hashlib
+import re
 import threading
 from collections.abc import Callable, Generator
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
+from urllib.parse import quote, urlencode
 
 from jinja2 import Environment
 from markupsafe import Markup
@@ -16,12 +18,49 @@ from starlette.responses import HTMLResponse, Response
 from ...stores.journal_reader import JOURNAL
 from ...stores.lake import RunReader, run_names
 from ..daemon.control import alive
+from ..data.durations import duration
 from ..lake.query.runs import open_run
-from .drawing import render_template, templates
+from ..lake.query.tables import ListError
+from ..report.templates import templates
 
 KEPT = 64
 """So many things are kept as they were made last."""
 T = TypeVar("T")
+NUMBER = re.compile(r"-?[0-9]{1,9}")
+
+
+def address(*parts: object, **query: object) -> str:
+    """Return the address of a page, each part of its path and its query quoted.
+
+    Values that are None or empty are left out of the query.
+    """
+    path = "/".join(quote(str(part), safe="") for part in parts)
+    pairs = [(name, str(value)) for name, value in query.items() if value not in (None, "")]
+    return f"/{path}" + (f"?{urlencode(pairs)}" if pairs else "")
+
+
+def count(number: float | None) -> str:
+    """Return a number as people read it; empty for 0 or None."""
+    return f"{number:,}" if number else ""
+
+
+def number(name: str, text: str | None) -> int | None:
+    """Return a whole number; None for None.
+
+    Raises:
+        ListError: if it is something else.
+    """
+    if text is not None and not NUMBER.fullmatch(text):
+        raise ListError(f"{name} {text!r} is not a whole number")
+    return None if text is None else int(text)
+
+
+def _templates() -> Environment:
+    """Return the templates; values are inserted as text, never as markup."""
+    environment = templates(Path(__file__).parent / "templates")
+    environment.globals.update(address=address)
+    environment.filters.update(count=count, duration=duration)
+    return environment
 
 
 @dataclass(slots=True)
@@ -38,7 +77,7 @@ class Viewing:
     """The lake that is looked at; its methods may be called from several threads."""
 
     lake: Path
-    templates: Environment = field(default_factory=templates)
+    templates: Environment = field(default_factory=_templates)
     _kept: dict[str, Kept] = field(default_factory=dict[str, Kept])
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
@@ -61,7 +100,8 @@ class Viewing:
 
     def draw(self, template: str, **values: object) -> Markup:
         """Return a template rendered with values."""
-        return render_template(self.templates, template, **values)
+        # The template has escaped its values.
+        return Markup(self.templates.get_template(template).render(**values))  # noqa: S704
 
     def cached(self, name: str, version: str, make: Callable[[], T]) -> T:
         """Return the result of `make`, called again only if `version` has changed."""

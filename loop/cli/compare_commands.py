@@ -10,11 +10,10 @@ import typer
 from ...stores.address import DEFAULT_LAKE
 from ..lake.query.forms import FormError
 from .options import Lake, OneTask, Output, Plot, Replace, RowOutput, run_names
-from .session import stop_signal, turn
+from .session import turn
 
 if TYPE_CHECKING:
     from ...stores.keys import Json
-    from ..daemon.job import Job
     from ..daemon.suite import Suite
     from ..evaluation.method_outcomes import FigureInterval, MethodOutcome
     from ..evaluation.pairwise_verdicts import PairwiseVerdict
@@ -226,19 +225,12 @@ def write_comparison(
         print_wrapped(console, remark)
 
 
-TRIALS = 3
-"""The default number of trials of a method."""
-
-
 def compare_recipes(suite: "Suite") -> None:
     """Work on a suite's runs, one after another, then print their comparison by recipe."""
     from ..daemon.suite import run_suite
     from ..run.terminal import say
 
-    def work(job: "Job") -> None:
-        turn(job, stop_signal(job.config, lift_pause=True))
-
-    write_comparison(suite.lake, run_suite(suite, work, say), together=True)
+    write_comparison(suite.lake, run_suite(suite, turn, say), together=True)
 
 
 def compare_at_equal_tokens(
@@ -253,11 +245,8 @@ def compare_at_equal_tokens(
     from ..daemon.equal_tokens import EqualComparison, compared_methods
     from ..run.terminal import say
 
-    def work(job: "Job") -> None:
-        turn(job, stop_signal(job.config, lift_pause=True))
-
     comparison = EqualComparison(
-        suite=suite, budget=policy_tokens, trials=trials or TRIALS, turn=work, note=say
+        suite=suite, budget=policy_tokens, trials=trials or 3, turn=turn, note=say
     )
     names = comparison.run(compared_methods(recipes))
     show_equal(suite.lake, names, policy_tokens)

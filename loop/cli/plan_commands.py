@@ -134,7 +134,7 @@ def prepare(
     from ..lake.query.forms import FormError
     from ..run.terminal import say
     from ..smol.weights import prepare_weights
-    from .session import stop_signal, turn
+    from .session import turn
 
     if method == SMOL:
         if name or options != RunOptions():
@@ -153,10 +153,7 @@ def prepare(
         env=os.environ,
     )
 
-    def work(job: "Job") -> None:
-        turn(job, stop_signal(job.config, lift_pause=True))
-
-    made = make(suite, work, say)
+    made = make(request, turn, say)
     words = ["lpfloop", "run", "--config", str(options.preset or "tiny")]
     words += ["--prompts", options.prompts] if options.prompts else []
     words += ["--policy", made.policy, "--critic", made.policy]

@@ -53,8 +53,11 @@ def work_on(job: "Job", stop: "StopSignal", announce: int | None) -> None:
     say(f"next    `lpfloop report {name} --open`{before}")
 
 
-def turn(job: "Job", stop: "StopSignal", announce: int | None = None) -> None:
-    """Run the loop, or critique a job's answers, with a display and a log."""
+def turn(job: "Job", stop: "StopSignal | None" = None, announce: int | None = None) -> None:
+    """Run the loop, or critique a job's answers, with a display and a log.
+
+    Without a stop signal it lifts a pause: the same command continues a series of runs.
+    """
     from ...configs.secrecy import hide_environment, hide_secrets_of
     from ..daemon.critique_run import critique_answers
     from ..daemon.detach import settle
@@ -62,6 +65,7 @@ def turn(job: "Job", stop: "StopSignal", announce: int | None = None) -> None:
     from ..daemon.loop import run_loop
     from ..daemon.planning import announce_plan, announce_refined
 
+    stop = stop or stop_signal(job.config, lift_pause=True)
     hide_environment()
     hide_secrets_of(job.config)
     where = in_lake(job.lake)

@@ -14,10 +14,9 @@ from .options import (
     Lake,
     Replace,
 )
-from .session import stop_signal, turn
+from .session import turn
 
 if TYPE_CHECKING:
-    from ..daemon.job import Job
     from ..studies.run_study import StudyRequest
     from ..studies.study import Study, StudyFinding
 
@@ -91,10 +90,7 @@ def study(
     )
     from ..run.terminal import say
 
-    def work(job: "Job") -> None:
-        turn(job, stop_signal(job.config, lift_pause=True))
-
-    remarks = run_study(request, work, say)
+    remarks = run_study(request, turn, say)
     finding = found.find(request.evidence)
     if out.as_json:
         print_json({"study": found.name, "seeds": list(request.seeds), **finding.document()})

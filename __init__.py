@@ -110,20 +110,20 @@ def run(
         errors.FaultError: if a model, a training or a file failed.
         KeyboardInterrupt: after an interrupt, once the run has stopped.
     """
-    from .loop.daemon.run_request import RunOptions
     from .loop.library.api_runs import lake_at, run_loop, run_options
 
-    options = RunOptions(
+    options = run_options(
+        config,
+        set,
         recipe=recipe,
         iterations=iterations,
-        prompts=None if prompts is None else str(prompts),
-        policy=None if policy is None else str(policy),
-        critic=None if critic is None else str(critic),
+        prompts=prompts,
+        policy=policy,
+        critic=critic,
         seed=seed,
         download=download,
     )
-    run_settings = run_options(config, set, options)
-    return run_loop(run_settings, lake_at(lake), name, fork, display)
+    return run_loop(options, lake_at(lake), name, fork, display)
 
 
 def resume(
@@ -131,37 +131,24 @@ def resume(
     *,
     lake: "Place | None" = None,
     iterations: int | None = None,
-    max_tokens: int | None = None,
-    max_judge_calls: int | None = None,
-    max_money: float | None = None,
-    max_hours: float | None = None,
-    max_disk_gib: float | None = None,
-    on_alarm: str | None = None,
+    set: Mapping[str, object] | None = None,  # noqa: A002 -- as the option is called
     retry_unscored: bool = False,
     display: "Display" = "auto",
 ) -> "ReadOnlyRun":
     """Continue a run to its end with its stored configuration, and return it.
 
-    Without a name, the latest run continues. The limits replace lower ones; `retry_unscored` asks
-    judges again whose replies did not parse. If a daemon works on the run, this only ends its
-    pause and returns.
+    Without a name, the latest run continues. `set` raises a budget (`{"budget.tokens": N}`) or
+    changes another setting that made no row; `retry_unscored` asks judges again whose replies did
+    not parse. If a daemon works on the run, this only ends its pause and returns.
 
     Raises:
-        ValueError: if the run does not exist or cannot continue with these limits.
+        ValueError: if the run does not exist or cannot continue with these settings.
         Exception: as `run`.
     """
     from .loop.library.api_runs import resume
 
-    limits = {
-        "iterations": iterations,
-        "max_tokens": max_tokens,
-        "max_judge_calls": max_judge_calls,
-        "max_money": max_money,
-        "max_hours": max_hours,
-        "max_disk_gib": max_disk_gib,
-        "on_alarm": on_alarm,
-    }
-    return resume(run, lake, limits, retry_unscored=retry_unscored, display=display)
+    changes = {**({} if iterations is None else {"iterations": iterations}), **(set or {})}
+    return resume(run, lake, changes, retry_unscored=retry_unscored, display=display)
 
 
 def take_over(lake: "Place", run: str | None = None, *, force: bool = False) -> "ReadOnlyRun":
@@ -262,16 +249,10 @@ def train(
         ValueError: if the run or table does not exist, or its rows cannot train a model.
         Exception: as `run`.
     """
-    from .loop.daemon.run_request import RunOptions
     from .loop.daemon.training_job import TrainingRequest
     from .loop.library.api_runs import run_options, train_run
 
-    run_settings = RunOptions(
-        prompts=None if prompts is None else str(prompts),
-        policy=None if policy is None else str(policy),
-        seed=seed,
-    )
-    options = run_options(config, set, run_settings)
+    options = run_options(config, set, prompts=prompts, policy=policy, seed=seed)
     request = TrainingRequest(
         derived=derived, iteration=iteration, reward=reward, name=name, options=options
     )
@@ -333,7 +314,7 @@ def import_files(
 
     from .loop.lake.imports.import_files import Import
     from .loop.lake.imports.import_files import import_files as import_all
-    from .loop.library.api_runs import lake_at, opened_in
+    from .loop.library.read_only_run import lake_at, open_folder_or_name
 
     several = [files] if isinstance(files, str | Path) else files
     job = Import(
@@ -350,7 +331,7 @@ def import_files(
         bad_share=bad_share,
     )
     import_all(job)
-    return opened_in(job.lake, job.name)
+    return open_folder_or_name(job.name, job.lake)
 
 
 def judge_check(

@@ -153,7 +153,7 @@ def prepare(
         env=os.environ,
     )
 
-    made = make(request, turn, say)
+    made = make(suite, turn, say)
     words = ["lpfloop", "run", "--config", str(options.preset or "tiny")]
     words += ["--prompts", options.prompts] if options.prompts else []
     words += ["--policy", made.policy, "--critic", made.policy]

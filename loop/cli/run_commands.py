@@ -17,7 +17,6 @@ from .options import (
     RESUME,
     AnyRun,
     DocumentOutput,
-    Iterations,
     Lake,
     Output,
     RunName,
@@ -221,22 +220,7 @@ def resume(
     name: AnyRun = None,
     *,
     lake: Lake = DEFAULT_LAKE,
-    iterations: Iterations = None,
-    max_tokens: Annotated[int | None, typer.Option(min=0, help="Raise budget.tokens.")] = None,
-    max_judge_calls: Annotated[
-        int | None, typer.Option(min=0, help="Raise budget.judge_calls.")
-    ] = None,
-    max_money: Annotated[float | None, typer.Option(min=0, help="Raise budget.money.")] = None,
-    max_hours: Annotated[float | None, typer.Option(min=0, help="Raise budget.hours.")] = None,
-    max_disk_gib: Annotated[
-        float | None, typer.Option(min=0, help="Raise budget.disk_gib.")
-    ] = None,
-    on_alarm: Annotated[
-        str | None,
-        typer.Option(
-            metavar="continue|stop", help="What to do after an alarm that stopped the run."
-        ),
-    ] = None,
+    options: Annotated[RunOptions, "iterations settings"],
     retry_unscored: Annotated[
         bool, typer.Option("--retry-unscored", help="Ask again about unreadable replies.")
     ] = False,
@@ -245,29 +229,21 @@ def resume(
 ) -> None:
     """Continue a paused or interrupted run.
 
-    Uses the stored configuration and repeats no finished work. If the run is paused in another
+    Uses the stored configuration and repeats no finished work; --set raises a budget
+    (budget.tokens=N) or changes another setting that made no row. If the run is paused in another
     process, that process continues.
     """
-    from ..daemon.resuming import raised_limits, resumption
+    from ..daemon.resuming import resumption
     from ..run.terminal import say
     from .critique_commands import work_on_answers
 
-    limits = {
-        "max_tokens": max_tokens,
-        "max_judge_calls": max_judge_calls,
-        "max_money": max_money,
-        "max_hours": max_hours,
-        "max_disk_gib": max_disk_gib,
-        "iterations": iterations,
-        "on_alarm": on_alarm,
-    }
     name = chosen_run(lake, name, tell=True)
-    found = resumption(lake, name, raised_limits(limits), retry_unscored=retry_unscored)
+    found = resumption(lake, name, options.overrides, retry_unscored=retry_unscored)
     if found.job is not None and detach:
-        options = {"lake": lake} | {option.replace("_", "-"): limits[option] for option in limits}
-        flag = ["--retry-unscored"] if retry_unscored else []
-        name = found.job.name
-        _detach(["resume", name, *_as_options(options), *flag], name, lake)
+        words = [f"--set={item}" for item in options.settings]
+        words += ["--retry-unscored"] if retry_unscored else []
+        given, name = {"lake": lake, "iterations": options.iterations}, found.job.name
+        _detach(["resume", name, *_as_options(given), *words], name, lake)
         return
     for line in found.notes:
         say(line)

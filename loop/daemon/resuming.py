@@ -6,12 +6,12 @@ A run of a bucket is taken over first, if another machine worked on it.
 import json
 import os
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import closing, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from ...configs.load import Override, stored_config
+from ...configs.load import Override, overrides_given, stored_config
 from ...configs.schema import ConfigError, RunConfig
 from ...stores.address import run_argument
 from ...stores.lake import RunReader, run_names
@@ -25,17 +25,6 @@ from .job import Job
 from .own_files import require_own_files
 from .progress import progress
 
-RAISED = {
-    "iterations": "iterations",
-    "max_tokens": "budget.tokens",
-    "max_judge_calls": "budget.judge_calls",
-    "max_money": "budget.money",
-    "max_hours": "budget.hours",
-    "max_disk_gib": "budget.disk_gib",
-    "on_alarm": "alarms.on_alarm",
-}
-"""The settings that can change on resume, by their option."""
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Resumption:
@@ -47,17 +36,12 @@ class Resumption:
     daemon: int | None = None
 
 
-def raised_limits(values: Mapping[str, object]) -> list[Override]:
-    """Return the limits of `RAISED` that are given, as overrides."""
-    return [
-        Override(source=f"--{option.replace('_', '-')}", path=RAISED[option], value=value)
-        for option, value in values.items()
-        if value is not None
-    ]
-
-
 def resumption(
-    lake: Path, name: str | None, raised: Sequence[Override], *, retry_unscored: bool = False
+    lake: Path,
+    name: str | None,
+    changes: Sequence[str | Override] = (),
+    *,
+    retry_unscored: bool = False,
 ) -> Resumption:
     """Return how to resume a run; if a daemon works on it, its pause is lifted at once.
 
@@ -67,7 +51,7 @@ def resumption(
             cannot apply the options.
         NoSuchRunError: if it does not exist.
     """
-    name = name or (run_names(lake) or [None])[-1]
+    name, raised = name or (run_names(lake) or [None])[-1], overrides_given(changes)
     with closing(open_run(lake, name)) as reader:
         folder = reader.folder
         answers = stored_answers(reader.journal)

@@ -96,6 +96,6 @@ def stop_at_alarms(run: Run, iteration: int) -> None:
         raise AlarmStopError(
             f"iteration {iteration}: {code_of(stopping[0]).code}: {stopping[0].message}{more}. "
             f"`lpfloop alarms {run_argument(journal.folder)}` lists the alarms; to go on, "
-            f"`lpfloop resume {run_argument(journal.folder)} --on-alarm continue`"
+            f"`lpfloop resume {run_argument(journal.folder)} --set alarms.on_alarm=continue`"
         )
     run.store.when_there_is_room(lambda: journal.record(WENT_ON, iteration))

@@ -1,23 +1,21 @@
 """`run`, `resume`, `takeover` and `train` for Python, as the commands of these names."""
 
-import os
 from collections.abc import Generator, Mapping
 from contextlib import closing, contextmanager
-from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from ...configs.load import Override, overrides_of, resolve_config
 from ...configs.schema import RunConfig
-from ...stores.address import lake_folder
 from ...stores.lake import RunReader
 from ..daemon.child_run import Display, secrets_of, work_in_child
 from ..daemon.job import Job
-from ..daemon.resuming import raised_limits, resumption, takeover
+from ..daemon.resuming import resumption, takeover
 from ..daemon.run_request import RunOptions
 from ..daemon.training_job import TrainingRequest, training_job
 from ..lake.query.runs import open_run
 from ..run.terminal import say
-from .read_only_run import ReadOnlyRun
+from .read_only_run import ReadOnlyRun, lake_at
 
 Configuration = str | Path | Mapping[str, object] | RunConfig
 """A preset's name, a YAML file, the content of such a file, or a whole configuration."""
@@ -25,25 +23,11 @@ Place = str | Path
 """A folder, or `s3://BUCKET/PREFIX`."""
 
 
-def lake_at(lake: Place | None) -> Path:
-    """Return the folder of a lake: by default `$LPFLOOP_LAKE`, or `./lake`."""
-    return lake_folder(str(lake or os.environ.get("LPFLOOP_LAKE") or "lake"))
-
-
 def run_of(run: Place | ReadOnlyRun | None, lake: Place | None) -> tuple[Path, str | None]:
     """Return the lake and the name of a run that may be open already."""
     if isinstance(run, ReadOnlyRun):
         return run.lake, run.name
     return lake_at(lake), None if run is None else str(run)
-
-
-def opened_in(lake: Path, name: str | None) -> ReadOnlyRun:
-    """Open a run for reading.
-
-    Raises:
-        NoSuchRunError: if the run does not exist.
-    """
-    return ReadOnlyRun(open_run(lake, name))
 
 
 @contextmanager
@@ -64,20 +48,23 @@ def train_run(
     root, parent = run_of(run, lake)
     job = training_job(root, str(parent), request)
     work_in_child(job, display=display)
-    return opened_in(root, job.name)
+    return ReadOnlyRun(open_run(root, job.name))
 
 
 def run_options(
-    config: Configuration | None, settings: Mapping[str, object] | None, options: RunOptions
+    config: Configuration | None, settings: Mapping[str, object] | None, **options: Any
 ) -> RunOptions:
-    """Return the options with the configuration converted from Python objects to overrides."""
+    """Return the options of a run; Python objects of the configuration become overrides."""
     overrides = list[Override]()
     if isinstance(config, RunConfig):
         overrides, config = secrets_of(config), resolve_config(config)
     elif isinstance(config, Path):
         config = str(config)
     overrides += overrides_of(settings or {})
-    return replace(options, config=config, settings=overrides)
+    plain: dict[str, Any] = {
+        name: str(it) if isinstance(it, Path) else it for name, it in options.items()
+    }
+    return RunOptions(config=config, settings=overrides, **plain)
 
 
 def run_loop(
@@ -92,13 +79,13 @@ def run_loop(
     config = options.resolve()
     job = Job(config=config, lake=lake, name=name or options.name_of(config), fork=fork)
     work_in_child(job, display=display)
-    return opened_in(lake, job.name)
+    return ReadOnlyRun(open_run(lake, job.name))
 
 
 def resume(
     run: Place | ReadOnlyRun | None,
     lake: Place | None,
-    limits: Mapping[str, object],
+    changes: Mapping[str, object],
     *,
     retry_unscored: bool,
     display: Display,
@@ -109,13 +96,13 @@ def resume(
         ConfigError, FaultError, NothingToTrainOn, Regressed, Stopped: as `work_in_child`.
     """
     root, name = run_of(run, lake)
-    found = resumption(root, name, raised_limits(limits), retry_unscored=retry_unscored)
+    found = resumption(root, name, overrides_of(changes), retry_unscored=retry_unscored)
     if display != "none":
         for line in found.notes:
             say(line)
     if found.job is not None:
         work_in_child(found.job, lift_pause=True, display=display)
-    return opened_in(root, found.run)
+    return ReadOnlyRun(open_run(root, found.run))
 
 
 def take_over(lake: Place, run: str | None, *, force: bool) -> ReadOnlyRun:
@@ -126,4 +113,4 @@ def take_over(lake: Place, run: str | None, *, force: bool) -> ReadOnlyRun:
     """
     root = lake_at(lake)
     name, _ = takeover(root, run, force=force)
-    return opened_in(root, name)
+    return ReadOnlyRun(open_run(root, name))

@@ -95,6 +95,11 @@ class ReadOnlyRun(RunMeasures):
         return diff(self._reader, request, second)
 
 
+def lake_at(lake: str | Path | None) -> Path:
+    """Return the folder of a lake: by default `$LPFLOOP_LAKE`, or `./lake`."""
+    return lake_folder(str(lake or os.environ.get("LPFLOOP_LAKE") or "lake"))
+
+
 def open_folder_or_name(run: str | Path | None, lake: str | Path | None) -> ReadOnlyRun:
     """Open the run in the folder `run`, or of that name in a lake.
 
@@ -103,7 +108,6 @@ def open_folder_or_name(run: str | Path | None, lake: str | Path | None) -> Read
     """
     if run is not None and lake is None and (Path(run) / JOURNAL).is_file():
         return ReadOnlyRun(RunReader(Path(run)))
-    root = lake_folder(str(lake or os.environ.get("LPFLOOP_LAKE") or "lake"))
     if run is not None and lake is None and os.sep in str(run):
         raise NoSuchRunError(f"no run at {run}: give a run's folder, or its name and lake=")
-    return ReadOnlyRun(open_run(root, None if run is None else str(run)))
+    return ReadOnlyRun(open_run(lake_at(lake), None if run is None else str(run)))

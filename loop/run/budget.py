@@ -231,7 +231,7 @@ def _used_up(name: str, used: float, limit: float) -> str:
 
 
 def _raise(name: str) -> str:
-    return f": raise it with `lpfloop resume RUN --max-{name.replace('_', '-')} …`"
+    return f": raise it with `lpfloop resume RUN --set budget.{name}=…`"
 
 
 def cost_of(advance: UnitStats, *, judge: bool) -> Cost:

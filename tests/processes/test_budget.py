@@ -95,10 +95,10 @@ def test_no_limit_exceeded_over_crashes(config, straight, lake, number):
 @pytest.mark.parametrize(
     ("limits", "option"),
     [
-        ({"tokens": 900}, "--max-tokens"),
-        ({"money": 0.5}, "--max-money"),
-        ({"hours": 0.0}, "--max-hours"),
-        ({"disk_gib": 1e-5}, "--max-disk-gib"),
+        ({"tokens": 900}, "--set budget.tokens="),
+        ({"money": 0.5}, "--set budget.money="),
+        ({"hours": 0.0}, "--set budget.hours="),
+        ({"disk_gib": 1e-5}, "--set budget.disk_gib="),
     ],
 )
 def test_limit_names_its_option(config, straight, lake, limits, option):

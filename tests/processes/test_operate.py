@@ -128,7 +128,7 @@ def test_pause_until_resume(slow):
 
 def test_setting_survives_sigkill(slow):
     pid = hold_at(slow, 2)
-    assert slow.call("resume", "slow", "--max-tokens", "12345678")[0] == 0
+    assert slow.call("resume", "slow", "--set", "budget.tokens=12345678")[0] == 0
     assert state(slow)["spend"]["tokens"]["limit"] == 12345678
     assert slow.call("resume", "slow", "--iterations", "9")[0] == Exit.BAD_INPUT
     code, stdout, _ = slow.call(

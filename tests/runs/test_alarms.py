@@ -53,9 +53,9 @@ def test_alarm_stops_run_then_resume(lpfloop, tmp_path):
     code, _, told = lpfloop("run", "--run", "a")
     assert code == Exit.REGRESSED
     assert "iteration 1" in told
-    assert "--on-alarm continue" in told
+    assert "--set alarms.on_alarm=continue" in told
     assert lpfloop("resume", "a")[0] == Exit.REGRESSED
-    assert lpfloop("resume", "a", "--on-alarm", "perhaps")[0] == Exit.BAD_INPUT
+    assert lpfloop("resume", "a", "--set", "alarms.on_alarm=perhaps")[0] == Exit.BAD_INPUT
 
     alarms = json.loads(lpfloop("alarms", "a", "--json")[1])
     (stopping, *_) = [a for a in alarms if a["stops"]]
@@ -65,7 +65,7 @@ def test_alarm_stops_run_then_resume(lpfloop, tmp_path):
     (example, *_) = alarms[0]["examples"]
     assert FLATTERY.strip() in lpfloop("show", example)[1]
 
-    code, _, told = lpfloop("resume", "a", "--on-alarm", "continue")
+    code, _, told = lpfloop("resume", "a", "--set", "alarms.on_alarm=continue")
     assert code == Exit.DONE, told
     assert alarms[0]["code"] in lpfloop("status", "a")[1]
     journal = Reader(tmp_path / "lake" / "runs" / "a")
@@ -73,7 +73,7 @@ def test_alarm_stops_run_then_resume(lpfloop, tmp_path):
     journal.close()
     assert [str(e).partition(":")[0] for e in events] == ["AlarmStopError"] * 2 + ["done"]
     # The user has decided about iteration 1: the run does not stop there again.
-    code, _, told = lpfloop("resume", "a", "--on-alarm", "stop", "--iterations", "2")
+    code, _, told = lpfloop("resume", "a", "--set", "alarms.on_alarm=stop", "--iterations", "2")
     assert code == Exit.DONE, told
 
 

@@ -92,7 +92,7 @@ def test_budget_then_resume(tmp_path, asked):
     done = critique(tmp_path, path, "tiny", "--run", "a", settings=limited)
     assert done.exit_code == Exit.STOPPED
     assert (done.stdout, len(asked) <= 10) == ("", True)
-    words = ["resume", "a", "--max-judge-calls", "1000", "--lake", str(tmp_path)]
+    words = ["resume", "a", "--set", "budget.judge_calls=1000", "--lake", str(tmp_path)]
     more = CliRunner().invoke(app, words)
     assert more.exit_code == Exit.DONE, more.output
     straight = critique(tmp_path, path, "tiny", "--run", "b", settings=settings)

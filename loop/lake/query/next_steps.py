@@ -187,7 +187,7 @@ _AFTER: Mapping[str, tuple[str, str, str]] = {
     "AlarmStopError": (
         "an alarm stopped it: {why}. Look at the alarms; then decide whether it shall continue",
         "resume",
-        "--on-alarm continue",
+        "--set alarms.on_alarm=continue",
     ),
 }
 """The next step after each kind of end: a sentence, a command, and its options."""
@@ -203,7 +203,7 @@ def _after_end(kind: str, detail: str) -> tuple[str, str, str]:
     what = sentence.format(why=why or ("a stop was asked for" if kind == "Stopped" else kind))
     limit = _LIMIT.search(why) if kind == "BudgetReachedError" else None
     if limit is not None:
-        return f"{what}; give it N above {limit[2]}", words, f"--max-{limit[1]} N".replace("_", "-")
+        return f"{what}; give it N above {limit[2]}", words, f"--set budget.{limit[1]}=N"
     if kind == "UnreadRepliesError" and detail.startswith("critique:"):
         return what, "critiques", "--unscored"
     return what, words, more

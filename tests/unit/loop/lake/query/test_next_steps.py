@@ -20,7 +20,7 @@ DONE = RunState(
 LEFT = replace(DONE, ended=None, whole=False)
 BUDGET = (
     "BudgetReachedError: budget.judge_calls is 100, 99 are spent, and the next request may not "
-    "fit: raise it with `lpfloop resume RUN --max-judge-calls …`"
+    "fit: raise it with `lpfloop resume RUN --set budget.judge_calls=…`"
 )
 UNREAD = (
     "UnreadRepliesError: critique:sample: 30 of 40 replies cannot be read (30 unreadable), more "
@@ -35,7 +35,7 @@ STATES = {
     "budget": (
         replace(LEFT, ended=BUDGET),
         "give it N above 100",
-        "resume mine --lake here --max-judge-calls N",
+        "resume mine --lake here --set budget.judge_calls=N",
     ),
     "unread": (replace(LEFT, ended=UNREAD), "30 of 40 replies", "critiques mine"),
     "nothing to train on": (

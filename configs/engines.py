@@ -18,7 +18,9 @@ from .section import (
     Section,
     WorkerPlace,
     cosmetic,
+    is_count,
     live,
+    or_auto,
     semantic,
 )
 
@@ -81,16 +83,15 @@ def _scalar(value: object) -> object:
     return value
 
 
-def _context(value: object) -> object:
-    number = isinstance(value, int) and not isinstance(value, bool) and value >= SHORTEST
-    if not (number or value is None or value == "auto"):
-        raise ValueError(f"must be a number of tokens from {SHORTEST} on, or auto")
-    return value
+def _is_context(value: object) -> bool:
+    return value is None or is_count(value, SHORTEST)
 
 
 SHORTEST = 16
 Scalar = Annotated[bool | int | float | str, BeforeValidator(_scalar)]
-Context = Annotated[int | Literal["auto"] | None, BeforeValidator(_context)]
+Context = Annotated[
+    int | Literal["auto"] | None, or_auto(_is_context, f"a number of tokens from {SHORTEST} on")
+]
 """A context length in tokens, `auto` for what fits into memory, or None for the model's own."""
 
 NO_MODEL = "none"

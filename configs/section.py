@@ -5,7 +5,7 @@ lake, and is part of unit keys), *cosmetic* (it changes only how fast, where or 
 same rows are made) or *live* (cosmetic, and can be changed during a run).
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator
 from typing import Annotated, Any, Literal, cast
 from urllib.parse import urlsplit
 
@@ -55,44 +55,40 @@ Place = Annotated[str, Field(min_length=1), AfterValidator(without_credentials)]
 """The place of a model or file: a shipped name, a path, or a URL."""
 
 
-def _is_count(value: object, least: int) -> bool:
+def or_auto(accepts: Callable[[Any], bool], form: str) -> BeforeValidator:
+    """Return the check that a value is `auto` or accepted; `form` says in words what is."""
+
+    def check(value: object) -> object:
+        if value != "auto" and not accepts(value):
+            raise ValueError(f"must be {form}, or auto")
+        return value
+
+    return BeforeValidator(check)
+
+
+def is_count(value: object, least: int = 1) -> bool:
+    """Whether a value is a whole number from `least` on, and no truth value."""
     return isinstance(value, int) and not isinstance(value, bool) and value >= least
 
 
-def _lists_devices(value: object) -> bool:
-    return isinstance(value, list | tuple) and all(
-        _is_count(each, 0) for each in cast("Sequence[object]", value)
-    )
+def _are_devices(value: object) -> bool:
+    listed = cast("list[object]", value if isinstance(value, list | tuple) else [None])
+    return all(is_count(each, 0) for each in listed)
 
 
-def _devices(value: object) -> object:
-    if value != "auto" and not _lists_devices(value):
-        raise ValueError("must be a list of GPUs by their numbers, such as [0, 1], or auto")
-    return value
+def _is_weight(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and value > 0
 
 
-def _auto_count(value: object) -> object:
-    if value != "auto" and not _is_count(value, 1):
-        raise ValueError("must be a number from 1 on, or auto")
-    return value
-
-
-def _auto_weight(value: object) -> object:
-    number = isinstance(value, int | float) and not isinstance(value, bool) and value > 0
-    if value != "auto" and not number:
-        raise ValueError("must be a number above 0, or auto")
-    return value
-
-
-Devices = Annotated[tuple[int, ...] | Literal["auto"], BeforeValidator(_devices)]
+Devices = Annotated[
+    tuple[int, ...] | Literal["auto"],
+    or_auto(_are_devices, "a list of GPUs by their numbers, such as [0, 1]"),
+]
 """GPUs by their numbers, or all that are visible."""
-
-AutoCount = Annotated[int | Literal["auto"], BeforeValidator(_auto_count)]
+AutoCount = Annotated[int | Literal["auto"], or_auto(is_count, "a number from 1 on")]
 """How many copies of a model, or processes, share its work; `auto`: as many as its devices hold."""
-
-AutoWeight = Annotated[float | Literal["auto"], BeforeValidator(_auto_weight)]
+AutoWeight = Annotated[float | Literal["auto"], or_auto(_is_weight, "a number above 0")]
 """The weight of a side of a loss; `auto`: by the counts of its rows."""
-
 WorkerPlace = Literal["local", "ray"]
 """The place of a worker: this machine, or a Ray cluster."""
 

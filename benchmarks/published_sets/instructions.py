@@ -4,17 +4,16 @@ from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
 from statistics import fmean
-from typing import cast
+from typing import Any, cast
 
 from lpfloop.critics.checks import fulfils
 from lpfloop.critics.facts.fact_score import FACT_SCORE, fact_metrics
 from lpfloop.loop.data.prompt_rows import to_prompt
-from lpfloop.loop.data.rating_scale import SCALES, THREE_LEVEL
-from lpfloop.loop.lake.imports.factscore_rows import factscore
-from lpfloop.loop.lake.imports.imported_rows import Maker
-from lpfloop.stores.records import Breakdown, Claim
+from lpfloop.stores.records import SCORED, Support
 
 from .study import Disagreement, Found, Study, counts, rows_of, share
+
+LABELS: Mapping[str, Support] = {"S": "supported", "NS": "not_supported", "IR": "irrelevant"}
 
 
 def _ifeval(folder: Path) -> Found:
@@ -45,15 +44,27 @@ def _ifeval(folder: Path) -> Found:
     return found
 
 
+def _labelled(row: Mapping[str, Any]) -> dict[str, float]:
+    """Return the fact metrics by people's labels of a biography.
+
+    A sentence that is irrelevant as a whole counts as one irrelevant statement, as in the paper.
+    """
+    passages, claims = list[tuple[str, int]](), list[tuple[Support | None, str]]()
+    for sentence in row["annotations"] or ():
+        facts = sentence["human-atomic-facts"]
+        labels = [LABELS[fact["label"]] for fact in facts or ()]
+        if facts is None and sentence["is-relevant"] is False:
+            labels = ["irrelevant"]
+        passages.append((SCORED, len(labels)))
+        claims += [(label, SCORED) for label in labels]
+    return dict(fact_metrics(passages or [(SCORED, 0)], claims))
+
+
 def _biographies(folder: Path) -> Found:
-    make = Maker(source="biographies", scale=SCALES[THREE_LEVEL], task=None)
     labels, scores, abstained = Counter[str](), list[float](), 0
     for row in rows_of(folder / "factscore_InstructGPT.jsonl"):
-        made = list(factscore(row, make))
-        passages = [(one.status, len(one.statements)) for one in made if isinstance(one, Breakdown)]
-        said = [(one.verdict, one.status) for one in made if isinstance(one, Claim)]
-        labels.update(str(verdict) for verdict, _ in said)
-        metrics = dict(fact_metrics(passages, said))
+        metrics = _labelled(row)
+        labels.update({name: int(metrics.get(f"facts_{name}", 0)) for name in LABELS.values()})
         abstained += int(metrics["abstained"])
         if FACT_SCORE in metrics:
             scores.append(metrics[FACT_SCORE])

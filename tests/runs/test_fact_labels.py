@@ -1,41 +1,36 @@
 """FActScore of biographies with people's labels: exact, and off by its judge's errors."""
 
-import json
 import math
+from collections.abc import Mapping
+from typing import Any
 
 import pytest
-from typer.testing import CliRunner
 
 from lpfloop.critics.facts.fact_judge import WORDS
 from lpfloop.critics.facts.fact_score import FACT_SCORE, count_support, fact_metrics
-from lpfloop.loop.cli.app import app
 from lpfloop.loop.data.files import placed_rows
-from lpfloop.loop.data.rating_scale import SCALES, THREE_LEVEL
-from lpfloop.loop.lake.imports.factscore_rows import factscore
-from lpfloop.loop.lake.imports.imported_rows import Maker
-from lpfloop.stores.records import Breakdown, Claim
+from lpfloop.stores.records import SCORED, Support
 
-MAKE = Maker(source="biographies", scale=SCALES[THREE_LEVEL], task=None)
-
+LABELS: Mapping[str, Support] = {"S": "supported", "NS": "not_supported", "IR": "irrelevant"}
 PUBLISHED = 0.425
 """InstructGPT's score by people's labels, in the paper's introduction."""
-SCORES = """
-select judge, avg(score) as fact_score, count(*) as answers
-from (
-    select judge, candidate_id, avg((verdict = 'supported')::int) as score
-    from claims where verdict is not null group by all
-) group by all
-"""
-"""FActScore by SQL; docs/evaluate.md has it on one line."""
 LABELLED = {"supported": 2100, "not_supported": 1971, "irrelevant": 665}
 
 
-def labelled(row) -> dict[str, float]:
-    """Return the fact metrics by people's labels of a biography."""
-    made = list(factscore(row, MAKE))
-    passages = [(b.status, len(b.statements)) for b in made if isinstance(b, Breakdown)]
-    claims = [(claim.verdict, claim.status) for claim in made if isinstance(claim, Claim)]
-    return dict(fact_metrics(passages, claims))
+def labelled(row: Mapping[str, Any]) -> dict[str, float]:
+    """Return the fact metrics by people's labels of a biography.
+
+    A sentence that is irrelevant as a whole counts as one irrelevant statement, as in the paper.
+    """
+    passages, claims = list[tuple[str, int]](), list[tuple[Support | None, str]]()
+    for sentence in row["annotations"] or ():
+        facts = sentence["human-atomic-facts"]
+        labels = [LABELS[fact["label"]] for fact in facts or ()]
+        if facts is None and sentence["is-relevant"] is False:
+            labels = ["irrelevant"]
+        passages.append((SCORED, len(labels)))
+        claims += [(label, SCORED) for label in labels]
+    return dict(fact_metrics(passages or [(SCORED, 0)], claims))
 
 
 def mean(values) -> float:
@@ -60,17 +55,6 @@ def test_score_is_the_published_one(shared_data):
         and (judged := found["facts_supported"] + found["facts_not_supported"])
     ]
     assert mean(relevant) > PUBLISHED + 0.04
-
-
-def test_imported_file_scores(tmp_path, shared_data):
-    lake, file = str(tmp_path / "lake"), str(shared_data / "factscore_InstructGPT.jsonl")
-    cli = CliRunner()
-    told = cli.invoke(app, ["import", file, "--run", "bios", "--lake", lake])
-    assert told.exit_code == 0, told.stderr
-    assert "4,736 claims" in told.stdout + told.stderr
-    (row,) = json.loads(cli.invoke(app, ["sql", SCORES, "--lake", lake, "--json"]).stdout)
-    assert (row["judge"], row["answers"]) == ("human:factscore", 182)
-    assert row["fact_score"] == pytest.approx(0.42576, abs=1e-5)
 
 
 def test_no_verdict_no_score():

@@ -19,7 +19,6 @@ from ...data.rating_scale import THREE_LEVEL
 from ...data.row_fields import ANSWER_FIELDS
 from .answer_rows import ENTRY_FIELDS, candidates, ends_with_an_answer, prompts
 from .compared_rows import alpaca
-from .factscore_rows import factscore, is_factscore
 from .imported_rows import Maker
 from .pair_forms import pairs
 from .ultrafeedback_rows import ultrafeedback
@@ -57,7 +56,6 @@ FORMATS: Mapping[str, ImportFormat] = {
     "alpacaeval": ImportFormat(
         detect=_has("instruction", "output", "generator"), read=alpaca, semantics=2
     ),
-    "factscore": ImportFormat(detect=is_factscore, read=factscore),
     "candidates": ImportFormat(
         detect=lambda row: (
             any(row.get(n) is not None for n in (*ANSWER_FIELDS, *ENTRY_FIELDS))

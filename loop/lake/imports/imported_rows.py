@@ -11,9 +11,7 @@ from ....stores.keys import Json, row_id
 from ....stores.records import (
     SCORED,
     AspectRating,
-    Breakdown,
     Candidate,
-    Claim,
     Critique,
     Grade,
     Message,
@@ -134,12 +132,9 @@ class Maker:
         verdicts: Iterable[ImportedVerdict],
         text: str,
         *,
-        sample: int | None = None,
         when: WhenJudged = UNDATED,
     ) -> Critique:
         """Return the critique of a candidate from an annotator's verdicts on its aspects.
-
-        `sample` is the number of a critique after the critic's first, from 2.
 
         Raises:
             RowError: if a rating is outside the scale.
@@ -153,18 +148,12 @@ class Maker:
             )
             for verdict, value in read
         )
-        return _critique(candidate, critic, aspects, text + self._note(read), sample, when)
-
-    def level_critique(
-        self, candidate: Known, critic: str, aspects: Iterable[AspectRating]
-    ) -> Critique:
-        """Return a critique from ratings that are on the three levels already."""
-        return _critique(candidate, critic, tuple(aspects), "")
+        return _critique(candidate, critic, aspects, text + self._note(read), when)
 
     def label(self, candidate: Known, name: str, *, right: bool) -> Critique:
         """Return the label `name` of an answer in a data set as a critique: whether it is right."""
         rating = AspectRating(name=name, rating=1 if right else -1, comment="")
-        return self.level_critique(candidate, f"{LABEL}{name}", [rating])
+        return _critique(candidate, f"{LABEL}{name}", (rating,), "")
 
     def _number(self, verdict: ImportedVerdict) -> float | None:
         """Return a rating as a number on the scale; None if it is not a number."""
@@ -268,7 +257,6 @@ def _critique(
     critic: str,
     aspects: tuple[AspectRating, ...],
     text: str,
-    sample: int | None = None,
     when: WhenJudged = UNDATED,
 ) -> Critique:
     ratings = [[a.name, a.rating, a.comment] for a in aspects]
@@ -279,8 +267,6 @@ def _critique(
         "text": text,
         **when.inputs,
     }
-    if sample is not None:
-        inputs["sample"] = sample
     return Critique(
         critique_id=row_id("crit", inputs),
         candidate_id=candidate.candidate_id,
@@ -292,7 +278,6 @@ def _critique(
         reference_used=False,
         status=SCORED if any(a.rating is not None for a in aspects) else UNRATED,
         attempts=1,
-        sample=sample,
         judged_at=when.at,
         judged_seconds=when.seconds,
     )
@@ -305,8 +290,6 @@ IDS: Mapping[type[StoredRow], str] = {
     Grade: "grade_id",
     Preference: "preference_id",
     Pair: "pair_id",
-    Breakdown: "breakdown_id",
-    Claim: "claim_id",
 }
 
 

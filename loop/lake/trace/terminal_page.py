@@ -1,15 +1,13 @@
 """A page on a terminal: control characters escaped, changes marked even without colour.
 
-Long texts are left to the terminal to wrap: they can be copied, and cost next to nothing. Only on a
-wide terminal are judgments printed next to a text. Texts, and only texts, are indented, so no text
-can pass for a heading or a reason.
+Long texts are left to the terminal to wrap: they can be copied, and cost next to nothing. Texts,
+and only texts, are indented, so no text can pass for a heading or a reason.
 """
 
 from collections.abc import Iterator, Sequence
 
 from rich.cells import cell_len
-from rich.console import Console, Group, RenderableType
-from rich.table import Table
+from rich.console import Console
 from rich.text import Text
 
 from ...data.sanitize import one_line, visible
@@ -18,8 +16,6 @@ from ..query.row_table import print_columns, text_columns
 from .page import Box, Page, Remark
 from .word_diff import AROUND, STYLES, Span
 
-WIDE = 110
-"""From this width on, judgments are printed next to a text."""
 TITLE = 200
 MARK = "▶ "
 TEXT, SAID = "  ", "  │ "
@@ -35,7 +31,7 @@ def print_page(page: Page, console: Console | None = None) -> None:
             console.print(Text(f"\n{one_line(section.heading, limit=TITLE)}", style="bold"))
         for box in section.boxes:
             for drawn in _box(box, console.width):
-                console.print(drawn, soft_wrap=not isinstance(drawn, Table))
+                console.print(drawn, soft_wrap=True)
         grid = section.grid
         if grid is not None and grid.rows:
             rows = [[one_line(cell, limit=TITLE) for cell in row] for row in grid.rows]
@@ -52,22 +48,13 @@ def page_text(page: Page, width: int = 100) -> str:
     return captured.get()
 
 
-def _box(box: Box, width: int) -> Iterator[RenderableType]:
+def _box(box: Box, width: int) -> Iterator[Text]:
     title = (MARK if box.marked else "") + one_line(box.title, limit=TITLE)
     line = ("━" if box.marked else "─") * max(3, width - cell_len(title) - 1)
     yield Text(f"{title} {line}", style="bold yellow" if box.marked else "bold")
     lines = [line for remark in box.beside for line in _remark(remark)]
-    if width >= WIDE and lines:
-        beside = Table.grid(expand=True, padding=(0, 2, 0, 0))
-        beside.add_column(ratio=1)
-        beside.add_column(ratio=1)
-        beside.add_row(
-            _spans(box.text), Group(*(Text(visible(line), style="dim") for line in lines))
-        )
-        yield beside
-    else:
-        yield _spans(box.text)
-        yield from (Text(_indent(line, SAID), style="dim") for line in lines)
+    yield _spans(box.text)
+    yield from (Text(_indent(line, SAID), style="dim") for line in lines)
     yield from (Text(f"→ {visible(line)}") for line in box.below)
 
 

@@ -1,7 +1,7 @@
 """The verdicts of a run, as its loop committed them: and which policy is the best."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 
 import polars as pl
 
@@ -47,14 +47,11 @@ class IterationVerdict:
         found = (r for r in self.rows if (r.split, r.against, r.scope) == (split, against, "all"))
         return next(found, None)
 
-    def families(self, split: str) -> list[PolicyVerdict]:
-        """Return the verdicts on each family of a split against M_0, the largest loss first."""
-        own = (r for r in self.rows if r.split == split and r.against == "initial")
-        return sorted((r for r in own if r.scope == "family"), key=lambda r: r.difference)
-
-    def regressions(self, split: str = HELD_OUT) -> list[PolicyVerdict]:
-        """Return the families that are worse than M_0's, beyond chance, the worst first."""
-        return [r for r in self.families(split) if r.high is not None and r.high < 0]
+    def regressions(self) -> list[PolicyVerdict]:
+        """Return the families whose held-out prompts are worse than M_0's, the worst first."""
+        own = (r for r in self.rows if (r.split, r.against) == (HELD_OUT, "initial"))
+        worse = [r for r in own if r.scope == "family" and r.high is not None and r.high < 0]
+        return sorted(worse, key=lambda r: r.difference)
 
     def as_json(self) -> dict[str, Json]:
         """Return the fields, for a JSON document."""
@@ -156,24 +153,12 @@ def _why(made: Sequence[Checkpoint]) -> str:
 
 
 def _row(row: PolicyVerdict) -> dict[str, Json]:
-    return {
-        "scope": row.scope,
-        "name": row.name,
-        "figure": row.figure,
-        "other": row.other_iteration,
-        "verdict": row.answer,
-        "n": row.n,
-        "clusters": row.clusters,
-        "before": row.before,
-        "after": row.after,
-        "difference": row.difference,
-        "low": row.low,
-        "high": row.high,
-        "gained": row.gained,
-        "lost": row.lost,
-        "needed": row.needed,
-        "level": row.level,
-    }
+    """Return a verdict without the fields that its place in the document gives."""
+    told = asdict(row)
+    for name in ("iteration", "checkpoint_id", "against", "other_id", "split"):
+        del told[name]
+    told["other"], told["verdict"] = told.pop("other_iteration"), told.pop("answer")
+    return told
 
 
 def verdict_lines(found: RunVerdict) -> Iterator[str]:

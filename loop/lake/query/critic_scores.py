@@ -7,7 +7,7 @@ so this is fast. `lpfloop critic-check` shows more, with intervals.
 """
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 
 import polars as pl
@@ -134,11 +134,3 @@ def _score(answers: pl.DataFrame, task: str) -> CriticScore:
         auroc=area(answers["rating"].to_numpy(), right),
         reward_auroc=area(scored["reward"].to_numpy(), scored["right"].to_numpy()),
     )
-
-
-def by_iteration(scores: Sequence[CriticScore]) -> Mapping[int, list[Json]]:
-    """Return the figures of each iteration, for a JSON document."""
-    found: dict[int, list[Json]] = {}
-    for score in scores:
-        found.setdefault(score.iteration, []).append(score.figures)
-    return found

@@ -19,7 +19,7 @@ from ..imports import UNUSED
 from ..search.duplicates import report_iteration
 from ..statistics.share_interval import share_interval
 from .answer_logprobs import answer_logprobs, update_survival
-from .critic_scores import AGREEMENT, by_iteration, critic_scores
+from .critic_scores import AGREEMENT, critic_scores
 from .forgetting import PREFIX, alarming, is_probe
 from .policy_figures import measured_on
 from .runs import ending, of_loop
@@ -51,7 +51,9 @@ def status(run: RunReader, iteration: int | None = None) -> dict[str, Json]:
     answers that became less probable by training.
     """
     numbers = evaluations(run)
-    watched = by_iteration(critic_scores(run, iteration))
+    scores = critic_scores(run, iteration)
+    filtered = run.scan("filter_counts", iteration=iteration).collect()
+    left_out = frame_rows(FilterCount, filtered)
     made = run.scan("checkpoints").filter(pl.col("at_step").is_null()).collect()
     checkpoints = {row["iteration"]: row for row in made.to_dicts()}
     every = run.journal.stages()
@@ -63,22 +65,25 @@ def status(run: RunReader, iteration: int | None = None) -> dict[str, Json]:
     return {
         "run": run.folder.name,
         "ended": ending(run.journal),
-        "unused": _unused_fields(run),
+        "unused": json.loads(run.journal.meta(UNUSED) or "null"),
         "warnings": list[Json]([*_model_changes(run.journal), *_remarks(run.journal), *sinking]),
         "iterations": [
             {
                 "iteration": number,
                 "checkpoint": checkpoints.get(number, {}).get("checkpoint_id"),
                 "metrics": {
-                    e.metric: figure_json(e)
+                    e.metric: _figure(e)
                     for e in numbers
                     if e.iteration == number and e.benchmark == HELD_OUT and e.metric != AGREEMENT
                 },
                 "eval_sets": _eval_sets([e for e in numbers if e.iteration == number]),
-                "critic": watched.get(number, []),
+                "critic": [score.figures for score in scores if score.iteration == number],
                 "probes": _probes([e for e in numbers if e.iteration == number]),
                 "counts": _counts(run, number),
-                "filter_counts": _filter_counts(run, number),
+                "filter_counts": [
+                    account.as_json()
+                    for account in accounts([row for row in left_out if row.iteration == number])
+                ],
                 "duplicates": report_iteration(run.journal, number),
                 "answers": trained[number].as_json() if number in trained else None,
                 "update_survival": update_survival(run, number),
@@ -106,7 +111,7 @@ def status(run: RunReader, iteration: int | None = None) -> dict[str, Json]:
     }
 
 
-def figure_json(number: Evaluation) -> dict[str, Json]:
+def _figure(number: Evaluation) -> dict[str, Json]:
     """Return a number as JSON; a share has its interval of level 95 %."""
     found: dict[str, Json] = {"value": number.value, "stderr": number.stderr, "n": number.n}
     share = number.metric in SHARES
@@ -120,7 +125,7 @@ def _eval_sets(numbers: Sequence[Evaluation]) -> dict[str, Json]:
     for e in numbers:
         eval_set = eval_set_of(e.benchmark)
         if eval_set is not None and e.metric != AGREEMENT:
-            found.setdefault(eval_set, {})[e.metric] = figure_json(e)
+            found.setdefault(eval_set, {})[e.metric] = _figure(e)
     return dict(found)
 
 
@@ -129,44 +134,24 @@ def _probes(numbers: Sequence[Evaluation]) -> dict[str, Json]:
     found: dict[str, dict[str, Json]] = {}
     for e in (e for e in numbers if is_probe(e.benchmark)):
         probe = found.setdefault(e.benchmark.removeprefix(PREFIX), {"alarm": False})
-        probe[e.metric] = figure_json(e)
+        probe[e.metric] = _figure(e)
         probe["alarm"] = probe["alarm"] or alarming(e)
     return dict(found)
 
 
-def _filter_counts(run: RunReader, iteration: int) -> list[Json]:
-    """Return how many rows each filter of an iteration received, kept and dropped."""
-    frame = run.scan("filter_counts", iteration=iteration).collect()
-    return [account.as_json() for account in accounts(frame_rows(FilterCount, frame))]
-
-
-def _unused_fields(run: RunReader) -> Json:
-    """Return the fields of imported files that were not used, with the number of rows, or None."""
-    text = run.journal.meta(UNUSED)
-    return None if text is None else json.loads(text)
-
-
 def _counts(run: RunReader, iteration: int) -> dict[str, Json]:
-    unscored = (
-        of_loop(run, "critiques", iteration)
-        .filter(pl.col("status") != SCORED)
-        .group_by("status")
-        .len()
-        .sort("status")
-        .collect()
-    )
-    outcomes = (
-        run.scan("pairing_outcomes", iteration=iteration)
-        .group_by("outcome")
-        .len()
-        .sort("outcome")
-        .collect()
-    )
+    unscored = of_loop(run, "critiques", iteration).filter(pl.col("status") != SCORED)
+    outcomes = run.scan("pairing_outcomes", iteration=iteration)
     return {
         **_made_counts(run, iteration, None),
-        "unscored": dict(unscored.iter_rows()),
-        "prompts_by_outcome": dict(outcomes.iter_rows()),
+        "unscored": _by(unscored, "status"),
+        "prompts_by_outcome": _by(outcomes, "outcome"),
     }
+
+
+def _by(rows: pl.LazyFrame, column: str) -> dict[str, Json]:
+    """Count rows by the value of a column."""
+    return dict(rows.group_by(column).len().sort(column).collect().iter_rows())
 
 
 def _made_counts(run: RunReader, iteration: int, benchmark: str | None) -> dict[str, Json]:

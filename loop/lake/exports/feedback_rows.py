@@ -17,9 +17,8 @@ from ....stores.records import Grade, Message, Prompt
 from ...data.file_row import as_row
 from ...data.prompt_rows import CORRECT, INCORRECT, LISTED, NO_ANSWER
 from ...data.rating_scale import SCALES, number
-from ..imports.imported_grades import PUBLISHED, published_form
 from ..imports.imported_rows import Maker
-from ..imports.ultrafeedback_rows import MEAN, prompt_of
+from ..imports.ultrafeedback_rows import MEAN, PUBLISHED, prompt_of, published_form
 from .candidate_groups import Group, Judged
 
 SCALE = SCALES["1-5"]

@@ -37,8 +37,8 @@ from .imported_annotations import (
     is_annotation,
     present,
 )
-from .imported_grades import overall_counts
 from .imported_rows import UNRATED, Maker, by_type, identity_of
+from .ultrafeedback_rows import overall_counts
 
 IMPORT = "import"
 ROWS_A_UNIT = 1000

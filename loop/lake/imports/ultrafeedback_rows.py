@@ -4,18 +4,43 @@ Each annotation becomes a grade as it was given, and part of a critique on three
 completion's principle is stored with its system prompt. Reference answers are external candidates
 of the models `correct_answers` and `incorrect_answers`; a single correct one is the prompt's
 reference, too, and several are stored with it, as the incorrect ones are.
+
+A published overall score of 10 may have been a 1: scores of at most 1 were taken for fractions and
+multiplied by ten (OpenBMB/UltraFeedback, issue 8). The data set's own repair uses the mean of the
+completion's four aspects: up to 2, the score is a 1; up to 4, it is undecidable, so the score is
+`doubtful` and None; above, it is a 10. Without any aspect it is `doubtful`, too.
+
+A sound score stays a 10 even if it would be `doubtful`. Scores are sound if the data set's own
+repair, which asked again about such scores and left a `fine-grained_score`, covered them; and if
+the same row has a score of 1, as every 1 of an affected row had become a 10.
 """
 
-from collections.abc import Iterator
+import json
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
+from typing import cast
 
+from ....critics.grading.grade_reply import NOT_APPLICABLE
+from ....critics.grading.graded_aspects import FINE_GRAINED, LOWEST, SCALES
+from ....critics.status import Status
 from ....stores.keys import row_id
-from ....stores.records import Candidate, Pair, Prompt, Reward
+from ....stores.records import (
+    SCORED,
+    Candidate,
+    FilterCount,
+    Grade,
+    GradedAspect,
+    Pair,
+    Prompt,
+    Reward,
+    storable,
+)
 from ....stores.schemas import Row as StoredRow
 from ...data.files import Row
+from ...data.filter_counts import KEPT, filter_counts
 from ...data.principles import Principle
 from ...data.prompt_rows import CORRECT, INCORRECT, LISTED, NO_ANSWER, listed_answers
-from ...data.rating_scale import number
+from ...data.rating_scale import number, plain_number
 from ...data.row_fields import (
     fields_of,
     list_of,
@@ -26,18 +51,19 @@ from ...data.row_fields import (
     text_or_empty,
 )
 from ...data.row_texts import optional_text
-from .imported_grades import (
-    aspect_grades,
-    last_of,
-    mean_rating,
-    overall_grade,
-    shows_ones,
-)
-from .imported_rows import ImportedVerdict, Maker
+from .imported_rows import ImportedVerdict, Known, Maker
 from .pair_forms import pairs, scores_of
 
 MEAN = "fine-grained_score"
 OVERALL = "overall_score"
+
+PUBLISHED = 0
+"""The attempts of an imported grade; its `text` is the published annotation, as JSON."""
+DOUBTFUL, REPAIRED = "doubtful", "repaired"
+SUSPECT = 10
+WAS_ONE, UNSURE = 2, 4
+"""The highest mean of the aspects at which a 10 was a 1, and at which it may have been."""
+FILTER = "overall-score"
 
 Rows = Iterator[StoredRow]
 
@@ -53,7 +79,7 @@ def ultrafeedback(row: Row, make: Maker) -> Rows:
         object_of(entry, f"completions[{place}]")
         for place, entry in enumerate(list_of(row, "completions"), start=1)
     ]
-    sound = shows_ones(item.get(OVERALL) for item in items)
+    sound = _shows_ones(item.get(OVERALL) for item in items)
     for place, item in enumerate(items, start=1):
         yield from _completion(prompt, item, place, make, sound=sound or MEAN in item)
     for name in LISTED:
@@ -93,13 +119,17 @@ def _completion(prompt: Prompt, item: Row, place: int, make: Maker, *, sound: bo
     critique = remark_of(item, "critique") or ""
     if verdicts or critique:
         yield make.critique(candidate, make.source, verdicts, critique)
-    grades = list(aspect_grades(candidate, make.source, annotations))
+    grades = [
+        _aspect_grade(candidate, make.source, aspect, annotations[aspect])
+        for aspect in FINE_GRAINED
+        if annotations.get(aspect) is not None
+    ]
     yield from grades
-    mean = mean_rating(grades)
+    mean = _mean_rating(grades)
     score = item.get(OVERALL)
     if score is not None:
         known = number(item.get(MEAN)) if mean is None else mean
-        overall = overall_grade(candidate, make.source, score, critique, mean=known, sound=sound)
+        overall = _overall_grade(candidate, make.source, score, critique, mean=known, sound=sound)
         yield overall
         yield from _reward(candidate, OVERALL, overall.rating, make)
     yield from _reward(candidate, MEAN, score_of(item, MEAN), make)
@@ -113,12 +143,12 @@ def _binarised_rows(row: Row, make: Maker) -> Rows:
     yield from made
     candidates = {one.candidate_id: one for one in made if isinstance(one, Candidate)}
     scores = scores_of(row)
-    sound = shows_ones(scores)
+    sound = _shows_ones(scores)
     for pair in (one for one in made if isinstance(one, Pair)):
         sides = candidates[pair.chosen_id], candidates[pair.rejected_id]
         for candidate, score in zip(sides, scores, strict=True):
             if score is not None:
-                yield overall_grade(candidate, make.source, score, "", mean=None, sound=sound)
+                yield _overall_grade(candidate, make.source, score, "", mean=None, sound=sound)
 
 
 def _principle(item: Row) -> str | None:
@@ -133,8 +163,136 @@ def _reward(candidate: Candidate, name: str, score: float | None, make: Maker) -
 
 def _verdict(name: str, value: object) -> ImportedVerdict:
     """Return one aspect's annotation."""
-    last = last_of(value)
+    last = _last_of(value)
     last_object = Row() if last is None else object_of(last, f"annotations.{name}")
     reasons = [remark_of(last_object, "Rationale For Rating"), remark_of(last_object, "Rationale")]
     comment = "\n\n".join(reason for reason in reasons if reason)
     return ImportedVerdict(name=name, given=last_object.get("Rating"), comment=comment)
+
+
+def _overall_grade(
+    candidate: Known,
+    annotator: str,
+    given: object,
+    critique: str,
+    *,
+    mean: float | None,
+    sound: bool,
+) -> Grade:
+    """Return the grade of an overall score, repaired if a 10 was a 1.
+
+    `mean` is the mean of the candidate's aspects; the scores of its row are `sound` if none of
+    them was multiplied.
+    """
+    grade = _grade(candidate, annotator, "overall", given, given, critique)
+    if grade.rating != SUSPECT:
+        return grade
+    if mean is not None and mean <= WAS_ONE:
+        return replace(grade, rating=float(LOWEST))
+    if sound or (mean is not None and mean > UNSURE):
+        return grade
+    return replace(grade, rating=None, status=DOUBTFUL)
+
+
+def _shows_ones(scores: Iterable[object]) -> bool:
+    """Whether one of the overall scores of a row is a 1: then its 10s were never 1s."""
+    return any(number(score) == LOWEST for score in scores)
+
+
+def _mean_rating(grades: Iterable[Grade]) -> float | None:
+    """Return the mean of the ratings that could be read, or None."""
+    ratings = [grade.rating for grade in grades if grade.rating is not None]
+    return sum(ratings) / len(ratings) if ratings else None
+
+
+def overall_counts(rows: Iterable[StoredRow]) -> list[FilterCount]:
+    """Return filter counts of the overall scores' repair; none without such scores."""
+    fates = dict[str, list[str]]()
+    for row in rows:
+        if isinstance(row, Grade) and row.aspect == "overall":
+            fates.setdefault(_fate(row), []).append(row.candidate_id)
+    return filter_counts(0, FILTER, "candidates", fates) if fates else []
+
+
+def _last_of(given: object) -> object:
+    """Return an annotation, the last of a list, None for an empty list."""
+    if not isinstance(given, list):
+        return given
+    entries = cast("list[object]", given)
+    return entries[-1] if entries else None
+
+
+def published_form(grade: Grade) -> object:
+    """Return a grade in its published form, an overall score after the repair."""
+    given = json.loads(grade.text)
+    if grade.status == DOUBTFUL:
+        return None
+    if grade.aspect == "overall" and _fate(grade) == REPAIRED:
+        return type(given)(LOWEST)
+    return given
+
+
+def _fate(grade: Grade) -> str:
+    if grade.status != SCORED:
+        return grade.status
+    return KEPT if grade.rating == number(json.loads(grade.text)) else REPAIRED
+
+
+def _aspect_grade(candidate: Known, annotator: str, aspect: GradedAspect, given: object) -> Grade:
+    """Read an annotation of one aspect."""
+    last = _last_of(given)
+    last_object = Row() if last is None else object_of(last, f"annotations.{aspect}")
+    reason, other = (
+        remark_of(last_object, "Rationale For Rating"),
+        remark_of(last_object, "Rationale") or "",
+    )
+    types = last_object.get("Type")
+    grade = _grade(candidate, annotator, aspect, given, last_object.get("Rating"), reason or other)
+    return replace(
+        grade,
+        types=tuple(map(str, cast("list[object]", types))) if isinstance(types, list) else (),
+        type_rationale="" if reason is None else other,
+    )
+
+
+def _read(aspect: GradedAspect, given: object) -> tuple[float | None, str]:
+    """Return a rating and `scored`, or None and the reason."""
+    if isinstance(given, str) and given.strip().lower() in NOT_APPLICABLE:
+        return None, Status.NOT_APPLICABLE
+    value = number(given)
+    if value is None:
+        return None, Status.MISSING if given in (None, "") else Status.MALFORMED
+    if not LOWEST <= value <= SCALES[aspect].best:
+        return None, Status.OUT_OF_RANGE
+    return value, SCORED
+
+
+def _grade(
+    candidate: Known,
+    annotator: str,
+    aspect: GradedAspect,
+    given: object,
+    rating: object,
+    rationale: str,
+) -> Grade:
+    """Return the grade of a published annotation, with its rating if it can be parsed."""
+    value, status = _read(aspect, rating)
+    text = storable(json.dumps(given, ensure_ascii=False, default=plain_number))
+    inputs = [candidate.candidate_id, annotator, aspect, text, rationale]
+    return Grade(
+        grade_id=row_id("grade", inputs),
+        candidate_id=candidate.candidate_id,
+        prompt_id=candidate.prompt_id,
+        iteration=candidate.iteration,
+        annotator=annotator,
+        aspect=aspect,
+        rating=value,
+        rationale=rationale,
+        types=(),
+        type_rationale="",
+        reference_used=False,
+        order=0,
+        status=status,
+        attempts=PUBLISHED,
+        text=text,
+    )

@@ -24,9 +24,8 @@ from ....stores.stage_files import require_unaltered
 from ...data.pairs import TRAINABLE
 from ...data.training_rows import in_use
 from ..query.runs import open_run
-from .candidate_groups import groups
 from .dataset_card import Contents, card
-from .feedback_rows import ultrafeedback
+from .feedback_rows import groups, ultrafeedback
 from .trainer_shapes import DATA, PLAIN, SHAPES, plain_shape
 
 BATCH = 4096

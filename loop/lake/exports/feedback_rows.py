@@ -8,25 +8,93 @@ as published; any other row also names its prompt and candidates.
 
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
+import polars as pl
+
+from ....configs.secrecy import row_without_keys
 from ....critics.grading.graded_aspects import BY_NAME as GRADED
 from ....critics.status import Status
+from ....stores.lake import RunReader
 from ....stores.records import Grade, Message, Prompt
 from ...data.file_row import as_row
+from ...data.judged_candidates import critique_place
 from ...data.prompt_rows import CORRECT, INCORRECT, LISTED, NO_ANSWER
 from ...data.rating_scale import SCALES, number
 from ..imports.imported_rows import Maker
 from ..imports.ultrafeedback_rows import MEAN, PUBLISHED, prompt_of, published_form
-from .candidate_groups import Group, Judged
 
 SCALE = SCALES["1-5"]
 NOT_RATED = "N/A"
 GIVEN = re.compile(r"\n\n\[as given, on ([^:\n]+): (\{.*\})\]\Z")
 """The note that an import adds if the levels lose the ratings."""
 
+CANDIDATES_AT_ONCE = 20_000
+
 Record = Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Judged:
+    """A candidate with all its judgments, oldest first."""
+
+    candidate: Record
+    critiques: Sequence[Record]
+    rewards: Sequence[Record]
+    grades: Sequence[Record] = ()
+
+    @property
+    def critique(self) -> Record | None:
+        """The critique that represents all: the critic's, or else a person's."""
+        ordered = sorted(self.critiques, key=lambda c: critique_place(c["critic"], c["sample"]))
+        return ordered[-1] if ordered else None
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """A prompt and its candidates."""
+
+    prompt: Record
+    candidates: Sequence[Judged]
+
+
+def groups(run: RunReader, iteration: int | None) -> Iterator[Group]:
+    """Yield every prompt that has candidates, in the run's order, by batches of prompts."""
+    order = (
+        run.scan("candidates", iteration=iteration)
+        .group_by("prompt_id", maintain_order=True)
+        .len()
+        .collect()
+        .with_columns(batch=pl.col("len").cum_sum() // CANDIDATES_AT_ONCE)
+    )
+    for batch in order.partition_by("batch", maintain_order=True):
+        ids = batch.select("prompt_id")
+        prompts = {row["prompt_id"]: row for row in _rows(run, "prompts", None, ids)}
+        critiques, rewards, grades = (
+            _by(_rows(run, table, iteration, ids), "candidate_id")
+            for table in ("critiques", "rewards", "grades")
+        )
+        candidates = _by(_rows(run, "candidates", iteration, ids), "prompt_id")
+        for prompt_id in ids["prompt_id"]:
+            own = ((one, one["candidate_id"]) for one in candidates[prompt_id])
+            judged = [Judged(one, critiques[i], rewards[i], grades[i]) for one, i in own]
+            yield Group(prompts[prompt_id], judged)
+
+
+def _rows(run: RunReader, table: str, iteration: int | None, ids: pl.DataFrame) -> Sequence[Record]:
+    frame = run.scan(table, iteration=iteration)
+    found = frame.join(ids.lazy(), on="prompt_id", how="semi", maintain_order="left").collect()
+    return row_without_keys(found.to_dicts())
+
+
+def _by(rows: Sequence[Record], name: str) -> Mapping[str, list[Record]]:
+    found = defaultdict[str, list[Record]](list)
+    for row in rows:
+        found[row[name]].append(row)
+    return found
 
 
 def ultrafeedback(group: Group) -> Record:

@@ -9,8 +9,7 @@ from rows import CANDIDATE, CRITIQUE, PROMPT
 
 from lpfloop.loop.data.file_row import as_row
 from lpfloop.loop.data.rating_scale import SCALES
-from lpfloop.loop.lake.exports.candidate_groups import Group, Judged
-from lpfloop.loop.lake.exports.feedback_rows import ultrafeedback
+from lpfloop.loop.lake.exports.feedback_rows import Group, Judged, ultrafeedback
 from lpfloop.loop.lake.imports.import_formats import FORMATS
 from lpfloop.loop.lake.imports.imported_rows import Maker
 from lpfloop.stores.records import (

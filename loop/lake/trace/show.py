@@ -37,7 +37,7 @@ def show_row(run: RunReader, found: Found, iteration: int | None = None) -> Show
     A prompt's document has the rows of the page, and the reasons for its pairs.
     """
     if found.kind == "checkpoint":
-        # A model's page is about its configuration, whose modules take as long as all others here.
+        # Of the trainers, which the page of a prompt does not need.
         from .model_page import model_page
         from .published_model import published_model
 

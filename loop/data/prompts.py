@@ -149,7 +149,7 @@ def load_prompts(
         ConfigError: for a check that cannot be decided here, or without a source of prompts.
     """
     if config.source == TINY:
-        _require_no_files(config)
+        _require_own_splits(config)
         return [p for p in tiny_prompts() if config.dev_share > 0 or p.split != DEV]
     if config.source == NO_MODEL and not labelled:
         raise ConfigError("no prompts: set --prompts FILE (JSONL, JSON or Parquet)")
@@ -161,33 +161,21 @@ def load_prompts(
     return prompts
 
 
-def _require_no_files(config: PromptsConfig) -> None:
-    """Refuse files of prompts for the tiny world, which has prompts in each split.
+def _require_own_splits(config: PromptsConfig) -> None:
+    """Refuse files that would replace the dev or held-out prompts of the world `tiny` or `smol`.
+
+    Named sets of held-out prompts may stand next to those of `smol`.
 
     Raises:
         ConfigError: naming the setting.
     """
     for name, given in (("held_out", config.held_out), ("dev", config.dev)):
-        if given:
+        if given and not (config.source == SMOL and isinstance(given, dict)):
             raise ConfigError(
-                f"prompts.{name} is unused: the tiny world, which prompts.source names, has its "
-                "own; leave it out, or name your prompts by --prompts FILE"
+                f"prompts.{name} is unused: the world {config.source} has {name} prompts; leave it "
+                "out, or name your prompts by --prompts FILE (smol takes further held-out sets: "
+                "prompts.held_out={NAME: FILE})"
             )
-
-
-def _require_named_sets(config: PromptsConfig) -> None:
-    """Refuse files of prompts that would mix with prompts of the world `smol` in one split.
-
-    Raises:
-        ConfigError: naming the setting.
-    """
-    if isinstance(config.held_out, str):
-        raise ConfigError(
-            "prompts.held_out: the world smol has held-out prompts; name the file as another set: "
-            f"prompts.held_out={{NAME: {config.held_out}}}"
-        )
-    if config.dev is not None:
-        raise ConfigError("prompts.dev is unused: the world smol has dev prompts")
 
 
 def tiny_prompts() -> list[Prompt]:
@@ -246,7 +234,7 @@ def _of_files(
     """
     shares: dict[Split, float] = {HELD_OUT: config.held_out_share, DEV: config.dev_share}
     if config.source == SMOL:
-        _require_named_sets(config)
+        _require_own_splits(config)
         own = smol_prompts(in_set=isinstance(config.held_out, dict))
         source = FileOfPrompts(path=Path(SMOL), placed=[(p.prompt_id, p) for p in own])
     elif config.source == NO_MODEL:

@@ -32,7 +32,7 @@ from .prompt_context import (
     with_text_below,
 )
 from .rating_scale import plain_number
-from .row_texts import identity_field, kind_of, optional_text, show_value, text_of
+from .row_texts import identity_field, kind_of, one_of, optional_text, text_of
 from .text_lines import RowError
 
 CORRECT, INCORRECT = LISTED = ("correct_answers", "incorrect_answers")
@@ -42,6 +42,7 @@ NO_ANSWER = "None"
 OUTSIDE: Mapping[str, Split] = {"val": "dev", "eval": "held-out"}
 """The parts of published data that are not trained on, and the splits that they are here."""
 SPLITS: tuple[Split, ...] = ("train", "dev", "held-out")
+_PARTS: Mapping[str, PromptPart] = {name: name for name in get_args(PromptPart)}
 TEXT_FIELDS = ("messages", "conversations", "prompt", "question", "problem", "instruction")
 REFERENCE_FIELDS = {"question": "answer", "problem": "solution"}
 """The field with the worked solution, by the field with the problem, in data sets of math."""
@@ -113,17 +114,18 @@ def to_prompt(
     reference = _worked_answer(row, "reference") or worked
     checks = (*_checks(row.get("checks")), *map(_check, _listed_checks(row)))
     name = optional_text(row, "task") or task or _guessed_task(worked)
+    own_split, part = _split_and_part(row)
     return Prompt(
         prompt_id=identity_field(row, "prompt_id") or content_id(messages, reference, checks, name),
         task=name,
-        split=_split_of_part(row) or _split(row) or split,
+        split=own_split or split,
         messages=messages,
         reference=reference,
         checks=checks,
         source=_source(row) or source,
         family=optional_text(row, "family"),
         cluster=identity_field(row, "cluster"),
-        part=_part(row),
+        part=part,
         correct_answers=right,
         incorrect_answers=wrong,
     )
@@ -210,37 +212,21 @@ def content_id(
     )
 
 
-def _split(row: Row) -> Split | None:
-    value = row.get("split")
-    if value is None:
-        return None
-    for split in SPLITS:
-        if value == split:
-            return split
-    named = f"{', '.join(SPLITS[:-1])} or {SPLITS[-1]}"
-    raise RowError(f"'split' must be {named}, but is {show_value(value)}")
+def _split_and_part(row: Row) -> tuple[Split | None, PromptPart | None]:
+    """Return a row's split, and the part that it serves in training, if it names them.
 
-
-def _part(row: Row) -> PromptPart | None:
-    """Return which part a row serves in training, if it names one."""
-    value = row.get("part")
-    if value is None or (isinstance(value, str) and value in OUTSIDE):
-        return None
-    for part in get_args(PromptPart):
-        if value == part:
-            return part
-    named = ", ".join((*get_args(PromptPart), *OUTSIDE))
-    raise RowError(f"'part' must be one of {named}, but is {show_value(value)}")
-
-
-def _split_of_part(row: Row) -> Split | None:
-    """Return the split of a part that is not trained on; the row may not name another one."""
-    value = row.get("part")
-    split = OUTSIDE.get(value) if isinstance(value, str) else None
-    own = _split(row)
-    if split is not None and own not in (None, split):
-        raise RowError(f"'part' is {value}, which is the split {split}, but 'split' is {own}")
-    return split
+    A part that is not trained on is a split; the row may not name another one.
+    """
+    split = one_of(row, "split", SPLITS)
+    part = one_of(row, "part", (*_PARTS, *OUTSIDE))
+    if part is None:
+        return split, None
+    if part in _PARTS:
+        return split, _PARTS[part]
+    outside = OUTSIDE[part]
+    if split not in (None, outside):
+        raise RowError(f"'part' is {part}, which is the split {outside}, but 'split' is {split}")
+    return outside, None
 
 
 def _source(row: Row) -> str | None:

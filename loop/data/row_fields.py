@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Sequence
-from typing import TypeVar, cast
+from typing import cast
 
 from ...stores.records import Message, Preferred, storable
 from .conversations import split_answer
@@ -11,7 +11,6 @@ from .prompt_rows import TEXT_FIELDS
 from .rating_scale import number
 from .row_texts import kind_of, optional_text
 
-W = TypeVar("W", bound=str)
 ANSWER_FIELDS = ("response", "completion", "output")
 MODEL_FIELDS = ("model", "generator")
 CRITIC_FIELDS = ("critic", "judge")
@@ -139,17 +138,6 @@ def human(name: str) -> str:
 def only(row: Row, field: str) -> Row:
     """Return a row without the other fields that could hold its prompt."""
     return row.without(name for name in TEXT_FIELDS if name != field)
-
-
-def one_of(row: Row, name: str, words: Sequence[W]) -> W | None:
-    """Return one of some words, or None without it."""
-    value = row.get(name)
-    for word in words:
-        if value == word:
-            return word
-    if value is None:
-        return None
-    raise RowError(f"{name!r} must be one of {', '.join(words)}")
 
 
 def list_of(row: Row, name: str) -> list[object]:

@@ -2,10 +2,13 @@
 
 import json
 import re
+from collections.abc import Sequence
+from typing import TypeVar
 
 from .file_row import Row
 from .text_lines import RowError
 
+W = TypeVar("W", bound=str)
 SURROGATE = re.compile("[\ud800-\udfff]")
 
 
@@ -56,3 +59,12 @@ def identity_field(row: Row, name: str) -> str | None:
     if isinstance(value, int) and not isinstance(value, bool):
         return str(value)
     return optional_text(row, name)
+
+
+def one_of(row: Row, name: str, words: Sequence[W]) -> W | None:
+    """Return one of some words, or None without it."""
+    value = row.get(name)
+    found = next((word for word in words if word == value), None)
+    if found is None and value is not None:
+        raise RowError(f"{name!r} must be one of {', '.join(words)}, but is {show_value(value)}")
+    return found

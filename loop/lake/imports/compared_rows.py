@@ -19,11 +19,10 @@ from ...data.row_fields import (
     SECOND,
     add_family,
     human,
-    one_of,
     published_text,
     vote_of,
 )
-from ...data.row_texts import optional_text, show_value
+from ...data.row_texts import one_of, optional_text, show_value
 from .answer_rows import candidates
 from .imported_rows import Maker
 

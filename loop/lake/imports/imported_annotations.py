@@ -16,8 +16,8 @@ from ....stores.records import Critique, FilterCount, Preference, Preferred
 from ....stores.schemas import Row as StoredRow
 from ...data.files import Row, RowError
 from ...data.rating_scale import number
-from ...data.row_fields import ANSWER_FIELDS, critic_of, one_of, remark_of
-from ...data.row_texts import optional_text, text_of
+from ...data.row_fields import ANSWER_FIELDS, critic_of, remark_of
+from ...data.row_texts import one_of, optional_text, text_of
 from .answer_rows import ends_with_an_answer, verdicts_of
 from .compared_rows import ORDERS
 from .imported_rows import Known, Maker, Stored, WhenJudged, by_type, identity_of

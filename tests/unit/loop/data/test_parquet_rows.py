@@ -61,7 +61,7 @@ def test_values_that_json_lacks(tmp_path):
     path = tmp_path / "t.parquet"
     day = dt.date(2026, 5, 1)
     pq.write_table(pa.Table.from_pylist([{"prompt": "q", "split": day}]), path)
-    with pytest.raises(InputError, match="'split' must be train"):
+    with pytest.raises(InputError, match="'split' must be one of train"):
         read_prompts(path)
     checks = [{"kind": "max_words", "argument": {"count": Decimal(3)}}]
     pq.write_table(pa.Table.from_pylist([{"prompt": "q", "checks": checks}]), path)

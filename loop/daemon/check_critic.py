@@ -1,17 +1,16 @@
 """A run's critic compared with verified results: the groups of its answers, and the verifier."""
 
-import json
 import os
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 
-from ...configs.load import stored_config
 from ...critics.own_verifier import own_verifier
 from ...critics.verify import Verifier
 from ...stores.lake import RunReader
 from ..evaluation.critic_answers import AnswerDraw, CheckBy, judged_groups
 from ..evaluation.critic_check import AnswerGroup
 from ..lake.query.forms import FormError
+from ..lake.trace.published_model import configuration
 from .own_files import require_own_files
 
 
@@ -37,8 +36,7 @@ def verifier_of(run: RunReader) -> Generator[Verifier]:
         ConfigError: if a file of the user's is not as it was.
     """
     require_own_files(run.journal)
-    stored = json.loads(run.journal.meta("config") or "{}")
-    config = stored_config(stored, (), {}, to_run=False)
+    config = configuration(run)
     with Verifier(
         own_verifier(config.critic.verifier),
         sentence_match=config.facts.judge == "sentence_match",

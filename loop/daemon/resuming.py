@@ -19,6 +19,7 @@ from ...stores.takeover import TakenOverRun, take_over
 from ..lake.imports import IMPORTED, require_loop
 from ..lake.imports.answers_file import stored_answers
 from ..lake.query.runs import open_run
+from ..lake.trace.published_model import configuration
 from ..stages.unscored import count_unread, to_retry, unscored_stages
 from .control import Command, NoDaemonError, alive, ask
 from .job import Job
@@ -160,5 +161,4 @@ def _future(reader: RunReader) -> Iterator[str]:
     if reader.journal.meta(IMPORTED) is not None:
         yield "its rows were imported: there is no loop to continue"
         return
-    stored = json.loads(reader.journal.meta("config") or "{}")
-    yield from outlook(reader, stored_config(stored, (), os.environ, to_run=False))
+    yield from outlook(reader, configuration(reader))

@@ -1,6 +1,5 @@
 """A run from outside: its state, its process, and stopping that process."""
 
-import json
 import math
 import socket
 import time
@@ -12,7 +11,6 @@ from typing import Any, cast
 
 import psutil
 
-from ...configs.load import stored_config
 from ...stores.address import bucket_of
 from ...stores.journal_reader import JOURNAL, Reader
 from ...stores.journal_snapshots import last_snapshot
@@ -30,6 +28,7 @@ from ..lake.query.next_steps import (
     run_needs,
 )
 from ..lake.query.run_status import status
+from ..lake.trace.published_model import configuration
 from ..run.run_events import START
 from ..run.stop import kill_all
 from .control import PAUSED as PAUSE_KEPT
@@ -104,7 +103,6 @@ def overview(run: RunReader, iteration: int | None, where: str = "") -> dict[str
             for stage in stages
             if (stage.iteration, measured_beside(stage.stage)) == place
         ]
-    config = stored_config(json.loads(reader.meta("config") or "{}"), (), {}, to_run=False)
     folder = reader.folder
     plan, standing = kept_plan(reader), read_state(run, daemon.state, where)
     return {
@@ -115,7 +113,7 @@ def overview(run: RunReader, iteration: int | None, where: str = "") -> dict[str
         "alarms": [asdict(alarm) for alarm in alarms(run, iteration)],
         "daemon": asdict(daemon),
         "needs": [need.as_json() for need in run_needs(standing)],
-        "spend": spend(reader, config.budget),
+        "spend": spend(reader, configuration(run).budget),
         "busy": busy(stages, wall_seconds(reader, stages)),
         "plan": _plan_document(plan, stages, found["ended"]),
     }

@@ -22,11 +22,10 @@ depends neither on the order of the rows nor on the other prompts of the frame.
 import random
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import get_args
+from typing import TYPE_CHECKING
 
 import polars as pl
 
-from ...configs.recipes import Binarisation
 from ...critics.grading.graded_aspects import FINE_GRAINED
 from ...critics.status import Status
 from ...stores.keys import derive_seed
@@ -35,23 +34,26 @@ from .filter_counts import KEPT, filter_counts
 from .judged_candidates import VISIBLE, with_same_text
 from .training_rows import Made, Origin, Outcome, outcome_rows, pair_rows
 
-BINARISATIONS: tuple[Binarisation, ...] = get_args(Binarisation)
-OVERALL: Binarisation = "overall"
-ALL_PAIRS: Binarisation = "all-pairs"
-SCORES: Mapping[Binarisation, str] = {
+if TYPE_CHECKING:
+    from ...configs.recipes import Binarisation
+
+OVERALL: "Binarisation" = "overall"
+ALL_PAIRS: "Binarisation" = "all-pairs"
+SCORES: "Mapping[Binarisation, str]" = {
     "mean-vs-random": "mean",
     "best-vs-worst": "mean",
     ALL_PAIRS: "mean",
     OVERALL: OVERALL,
 }
 """The score that each rule compares."""
+BINARISATIONS = tuple(SCORES)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Binarising(Origin):
     """How to binarise: the rule, and the seeds of the random draw."""
 
-    rule: Binarisation
+    rule: "Binarisation"
     root_seed: int
 
 

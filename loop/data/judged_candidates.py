@@ -12,12 +12,16 @@ import polars as pl
 
 from ...stores.frames import empty
 from ...stores.records import SCORED
-from .row_fields import TRUSTED
 
 if TYPE_CHECKING:
     from ...configs.filters import People
 
 Frame = TypeVar("Frame", pl.DataFrame, pl.LazyFrame)
+
+HUMAN, LABEL = "human:", "label:"
+"""Prefixes of the name of a person who judged, and of a data set's field that labels answers."""
+TRUSTED = (HUMAN, LABEL)
+"""The prefixes of annotators whose judgements are the truth for models."""
 
 READ: Mapping[str, Sequence[str]] = {
     "candidates": ("prompt_id", "candidate_id", "text", "finish_reason"),

@@ -7,6 +7,7 @@ from typing import cast
 from ...stores.records import Message, Preferred, storable
 from .conversations import split_answer
 from .files import Row, RowError
+from .judged_candidates import HUMAN
 from .prompt_rows import TEXT_FIELDS
 from .rating_scale import number
 from .row_texts import kind_of, optional_text
@@ -19,10 +20,6 @@ FILED = {
     "source": ("source", "dataset"),
 }
 """The fields that may hold a prompt's family and its source, in their order."""
-HUMAN, LABEL = "human:", "label:"
-"""Prefixes of the name of a person who judged, and of a data set's field that labels answers."""
-TRUSTED = (HUMAN, LABEL)
-"""The prefixes of annotators whose judgements are the truth for models."""
 FIRST, BETWEEN, SECOND = 1, 1.5, 2
 TRUTHS = {"true": True, "false": False}
 LABEL_LEVELS = (1, 0, -1)

@@ -6,7 +6,7 @@ tie; if no vote could be read, nothing is decided.
 
 import polars as pl
 
-from .row_fields import TRUSTED
+from .judged_candidates import TRUSTED
 
 FIRST, SECOND = "first", "second"
 _SIDES = ["_one", "_other"]

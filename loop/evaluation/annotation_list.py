@@ -7,7 +7,7 @@ from ...stores.annotation_ledger import entries
 from ...stores.frames import frame_rows
 from ...stores.lake import RunReader
 from ...stores.records import Critique, Preference
-from ..data.row_fields import HUMAN
+from ..data.judged_candidates import HUMAN
 from ..lake.annotations.bring_in import judgment_rows, waiting
 from ..lake.query.critic_scores import verified_answers
 from .annotator_quality import Said, annotator_quality, people_agreement

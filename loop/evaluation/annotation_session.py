@@ -20,7 +20,7 @@ from ...stores.lake import RunReader
 from ...stores.records import Candidate, Critique, Message, Order, Preferred, Prompt, storable
 from ..data.assignments import Taken, next_place
 from ..data.files import InputError
-from ..data.row_fields import HUMAN, TRUSTED
+from ..data.judged_candidates import HUMAN, TRUSTED
 from ..lake.annotations.bring_in import judgment_rows
 from ..lake.annotations.judging_queue import JudgedItem, QueueRequest, queue_items
 from ..lake.trace.find_row import find

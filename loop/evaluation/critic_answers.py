@@ -20,9 +20,8 @@ from ...stores.keys import derive_seed
 from ...stores.lake import RunReader
 from ...stores.records import SCORED, Prompt, Split
 from ..data.files import InputError
-from ..data.judged_candidates import VERIFIED, is_trusted, last_votes
+from ..data.judged_candidates import TRUSTED, VERIFIED, is_trusted, last_votes
 from ..data.judged_candidates import VERIFIER as BY_VERIFIER
-from ..data.row_fields import TRUSTED
 from .assess import UNDRAWN
 from .critic_check import LABEL, PEOPLE, PREFERENCES, VERIFIER, AnswerGroup
 

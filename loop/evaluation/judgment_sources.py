@@ -16,9 +16,8 @@ from ...stores.records import Candidate, Message, Pair, Preference, Prompt
 from ...stores.schemas import Row as StoredRow
 from ..data.file_row import UnusedFields
 from ..data.files import InputError, Row, RowError, placed_rows
-from ..data.judged_candidates import last_votes
+from ..data.judged_candidates import LABEL, TRUSTED, last_votes
 from ..data.rating_scale import SCALES, THREE_LEVEL, number
-from ..data.row_fields import LABEL, TRUSTED
 from ..data.row_notes import warn_unused
 from ..data.row_texts import show_value
 from ..lake.imports.compared_rows import PREFERENCE, won_in

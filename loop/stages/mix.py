@@ -22,9 +22,9 @@ from ..data.conversations import as_json
 from ..data.file_row import UnusedFields
 from ..data.files import InputError, RowError, file_digest, placed_rows
 from ..data.filter_counts import KEPT, filter_counts
+from ..data.judged_candidates import TRUSTED
 from ..data.prompt_ids import PromptIds
 from ..data.rating_scale import SCALES
-from ..data.row_fields import TRUSTED
 from ..data.row_notes import warn_unused
 from ..data.splits import TRAIN, UNTRAINED
 from ..data.unfit_pairs import unfit

@@ -19,7 +19,7 @@ from ....stores.keys import digest
 from ....stores.lake import RunReader
 from ....stores.records import Candidate, Pair, Preference, Prompt
 from ....stores.schemas import Row
-from ...data.row_fields import TRUSTED
+from ...data.judged_candidates import TRUSTED
 from ..imports import IMPORTED
 from ..imports.imported_rows import IMPORTED as AS_PAIR
 

@@ -19,6 +19,7 @@ import polars as pl
 from ....configs.filters import People
 from ....configs.load import stored_config
 from ....configs.mistakes import did_you_mean, list_names
+from ....configs.recipes import Binarisation
 from ....configs.schema import GradingConfig
 from ....critics.grading.grader import Grader
 from ....stores.address import run_argument
@@ -31,7 +32,6 @@ from ....stores.schemas import TABLES, Row
 from ....stores.stage_files import require_unaltered
 from ...data.binarize import (
     BINARISATIONS,
-    Binarisation,
     Binarising,
     binarisation_counts,
     binarised_pairs,

@@ -27,9 +27,9 @@ from ....stores.records import (
 from ....stores.schemas import Row as StoredRow
 from ...data.external_candidate import external_candidate
 from ...data.files import Row, RowError
+from ...data.judged_candidates import LABEL
 from ...data.prompt_rows import to_prompt
 from ...data.rating_scale import SCALES, Scale, as_given, number
-from ...data.row_fields import LABEL
 
 UNRATED = "unrated"
 """The status of a critique or vote that could not be read."""

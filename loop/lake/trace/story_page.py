@@ -18,7 +18,7 @@ from ....stores.records import (
     Reward,
     UnpairedAnswer,
 )
-from ...data.row_fields import HUMAN
+from ...data.judged_candidates import HUMAN
 from ...data.short_id import short_id
 from .page import Box, Page, PageSection, Remark, plain_text
 from .story import Story

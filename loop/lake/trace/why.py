@@ -17,8 +17,8 @@ from ....stores.records import (
     UnpairedAnswer,
 )
 from ...data.binarize import BINARISATIONS, OVERALL
+from ...data.judged_candidates import TRUSTED
 from ...data.pairs import BY_REWARD, EXTREMES, RATED_EXTREMES
-from ...data.row_fields import TRUSTED
 from ...data.training_rows import PREFERRED, made_by
 from .story import Story
 

@@ -74,7 +74,7 @@ def compare(
     if policy_tokens is not None:
         why = "does not apply to methods at equal tokens: leave it out with --policy-tokens"
         _refuse(why, beside=beside, by_method=by_method, against=against, task=task, report=report)
-        show_equal(lake, names, policy_tokens, plot=plot, force=force, as_json=out.as_json)
+        show_equal(lake, names, policy_tokens, out, plot=plot, force=force)
         return
     if plot is not None:
         raise FormError("--plot draws score against tokens: add --policy-tokens, or --report")
@@ -249,7 +249,7 @@ def compare_at_equal_tokens(
         suite=suite, budget=policy_tokens, trials=trials or 3, turn=turn, note=say
     )
     names = comparison.run(compared_methods(recipes))
-    show_equal(suite.lake, names, policy_tokens)
+    show_equal(suite.lake, names, policy_tokens, Output())
     again = f"lpfloop compare {' '.join(names)} --policy-tokens {policy_tokens}"
     say(f"draw it: `{again} --plot {suite.prefix}.svg{in_lake(suite.lake)}`")
 
@@ -258,10 +258,10 @@ def show_equal(
     lake: Path,
     names: Sequence[str],
     budget: int,
+    out: Output,
     *,
     plot: Path | None = None,
     force: bool = False,
-    as_json: bool = False,
 ) -> None:
     """Print runs at equal tokens by method, or as a JSON document; draw a plot if asked for.
 
@@ -270,11 +270,7 @@ def show_equal(
         ConfigError: if nothing was measured under a seed that all methods share.
         FormError, TargetError: if the plot cannot be made.
     """
-    from rich.console import Console
-
     from ...configs.schema import ConfigError
-    from ..data.text_wrap import print_wrapped
-    from ..evaluation.figure_tables import print_figures, print_texts
     from ..evaluation.method_outcomes import (
         method_outcomes,
         method_verdicts,
@@ -282,7 +278,6 @@ def show_equal(
         token_panels,
     )
     from ..evaluation.plots import check_plot, write_plot
-    from .tables import print_json
 
     if plot is not None:
         check_plot(plot, force=force)
@@ -294,27 +289,29 @@ def show_equal(
         )
     if plot is not None:
         write_plot(plot, token_panels(outcomes[1:], metric), force=force)
-    rows = [_row(outcome) for outcome in outcomes]
-    verdicts = method_verdicts(outcomes[1:])
-    remarks = list(_remarks(outcomes, budget))
-    if as_json:
-        plain: list[dict[str, Json]] = [
-            {
-                "method": outcome.method,
-                "runs": [course.run for course in outcome.courses],
-                "policies": [point.policy.name for point in outcome.points],
-                **{
-                    key: value
-                    for name, found in row.items()
-                    for key, value in _bounds(name, found).items()
-                },
-            }
-            for outcome, row in zip(outcomes, rows, strict=True)
-        ]
-        document = {"policy_tokens": budget, "methods": plain, "remarks": remarks}
-        print_json({**document, "verdicts": [_verdict(each) for each in verdicts]})
-        return
+    verdicts, remarks = method_verdicts(outcomes[1:]), list(_remarks(outcomes, budget))
+    document = {
+        "policy_tokens": budget,
+        "methods": [_method(outcome) for outcome in outcomes],
+        "remarks": remarks,
+        "verdicts": [_verdict(each) for each in verdicts],
+    }
+    out.document(document, lambda: _print_equal(outcomes, budget, verdicts, remarks))
+
+
+def _print_equal(
+    outcomes: "Sequence[MethodOutcome]",
+    budget: int,
+    verdicts: "Sequence[PairwiseVerdict]",
+    remarks: Sequence[str],
+) -> None:
+    from rich.console import Console
+
+    from ..data.text_wrap import print_wrapped
+    from ..evaluation.figure_tables import print_figures, print_texts
+
     console, seeds = Console(), len(outcomes[0].courses)
+    rows = [_row(outcome) for outcome in outcomes]
     over = f"over {seeds} seeds" if seeds > 1 else "over prompts, as there is one seed"
     print_wrapped(
         console,
@@ -343,8 +340,16 @@ def _row(outcome: "MethodOutcome") -> "dict[str, FigureInterval]":
     return {name: found for name in names if (found := outcome.figure(name)) is not None}
 
 
-def _bounds(name: str, found: "FigureInterval") -> dict[str, float | None]:
-    return {name: found.value, f"{name}_low": found.low, f"{name}_high": found.high}
+def _method(outcome: "MethodOutcome") -> "dict[str, Json]":
+    figures: dict[str, Json] = {}
+    for name, found in _row(outcome).items():
+        figures |= {name: found.value, f"{name}_low": found.low, f"{name}_high": found.high}
+    return {
+        "method": outcome.method,
+        "runs": [course.run for course in outcome.courses],
+        "policies": [point.policy.name for point in outcome.points],
+        **figures,
+    }
 
 
 def _heading(name: str) -> str:

@@ -87,10 +87,9 @@ def _print_schema(out: Output) -> None:
 
     from ...configs.describe import every_field
     from ...configs.show import flow, json_schema
-    from .tables import print_json
 
     if out.as_json:
-        print_json(json_schema())
+        out.document(json_schema(), lambda: None)
         return
     rows = [
         {

@@ -55,10 +55,9 @@ def status(
     from ..lake.query.run_status import evaluations
     from ..lake.query.runs import open_run, require_iteration
     from ..report.result_table import print_results
-    from .critic_tables import print_critic
-    from .probe_tables import print_probes
+    from .measure_tables import print_critic, print_probes
     from .result_block import result_lines
-    from .tables import print_status, published_line
+    from .status_text import print_status, published_line
 
     with closing(open_run(lake, name)) as reader:
         require_iteration(reader, iteration)

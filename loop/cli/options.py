@@ -5,6 +5,7 @@ A parameter `out: Annotated[Output, "as_json form"]` stands for the options of t
 replaces it by them.
 """
 
+import json
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -249,9 +250,7 @@ class Output:
     def document(self, document: object, draw: Callable[[], None]) -> None:
         """Print a document as JSON, or `draw` it for people."""
         if self.as_json:
-            from .tables import print_json
-
-            print_json(document)
+            typer.echo(json.dumps(document, ensure_ascii=True, indent=1))
         else:
             draw()
 

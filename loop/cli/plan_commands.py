@@ -12,6 +12,7 @@ from .common import Exit
 from .options import (
     DocumentOutput,
     Lake,
+    Output,
     RunName,
 )
 
@@ -19,21 +20,16 @@ if TYPE_CHECKING:
     from ..daemon.job import Job
 
 
-def print_plan(job: "Job", *, as_json: bool) -> None:
+def print_plan(job: "Job", out: Output) -> None:
     """Print the plan of a run, without beginning it."""
     from ...configs.secrecy import hide_environment, hide_secrets_of
     from ..daemon.plan_lines import plan_lines
     from ..daemon.planning import dry_plan
-    from .tables import print_json
 
     hide_environment()
     hide_secrets_of(job.config)
     plan = dry_plan(job)
-    if as_json:
-        print_json(plan.as_json())
-        return
-    for line in plan_lines(plan):
-        typer.echo(line)
+    out.document(plan.as_json(), lambda: typer.echo("\n".join(plan_lines(plan))))
 
 
 OneStage = Annotated[

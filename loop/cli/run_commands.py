@@ -169,7 +169,7 @@ def run(
         return
     job = Job(config=loaded, lake=lake, name=name, fork=fork)
     if dry_run:
-        print_plan(job, as_json=out.as_json)
+        print_plan(job, out)
     else:
         work_on(job, stop_signal(loaded), announce)
 

@@ -36,7 +36,7 @@ def work_on(job: "Job", stop: "StopSignal", announce: int | None) -> None:
     from ..lake.query.runs import open_run
     from ..run.terminal import say
     from .result_block import result_lines
-    from .tables import published_line, warnings_line
+    from .status_text import published_line, warnings_line
 
     name = f"{job.name}{in_lake(job.lake)}"
     turn(job, stop, announce)

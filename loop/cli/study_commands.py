@@ -63,18 +63,17 @@ def study(
     from ..studies.run_study import StudyRequest, run_study
     from ..studies.study import load_studies, load_study
     from ..studies.study_pages import PageFacts, check_page, write_index, write_page
-    from .tables import print_json
 
     if place.is_dir():
         studies = load_studies(place)
         if output is not None:
             typer.echo(write_index(output, studies, force=force))
             return
-        if out.as_json:
-            print_json([one.document() for one in studies])
-        else:
-            rows = [(s.name, s.hypothesis, s.paper, _arms(s)) for s in studies]
-            print_texts(Console(), ("study", "hypothesis", "paper", "arms"), rows)
+        rows = [(s.name, s.hypothesis, s.paper, _arms(s)) for s in studies]
+        headings = ("study", "hypothesis", "paper", "arms")
+        out.document(
+            [one.document() for one in studies], lambda: print_texts(Console(), headings, rows)
+        )
         return
     found = load_study(place)
     if output is not None:
@@ -92,10 +91,10 @@ def study(
 
     remarks = run_study(request, turn, say)
     finding = found.find(request.evidence)
-    if out.as_json:
-        print_json({"study": found.name, "seeds": list(request.seeds), **finding.document()})
-    else:
-        _print_finding(found, finding, in_lake(lake))
+    out.document(
+        {"study": found.name, "seeds": list(request.seeds), **finding.document()},
+        lambda: _print_finding(found, finding, in_lake(lake)),
+    )
     if output is not None:
         facts = PageFacts(
             seeds=request.seeds,

@@ -11,10 +11,9 @@ import typer
 from ...stores.address import DEFAULT_LAKE
 from ..lake.query.forms import FormError
 from .common import Exit, chosen_run
-from .options import DocumentOutput, Lake
+from .options import DocumentOutput, Lake, Output
 
 if TYPE_CHECKING:
-    from ...stores.keys import Json
     from ..evaluation.recorded_results import PairedPrompts, ResultFields
     from ..evaluation.recorded_verdict import RecordedVerdict
     from ..lake.statistics.decisions import Decision
@@ -84,7 +83,7 @@ def verdict(
     if name is not None and any(files):
         raise FormError(f"verdict {name}: give the name of a run, or files, not both")
     if name is not None or not any(files):
-        _of_run(lake, chosen_run(lake, name, tell=True), as_json=out.as_json)
+        _of_run(lake, chosen_run(lake, name, tell=True), out)
         return
     if not 0 < error_rate < 0.5:  # noqa: PLR2004 -- as configs/schema.py
         raise FormError(f"--error-rate {error_rate:g}: must be above 0 and below 0.5")
@@ -94,7 +93,7 @@ def verdict(
     fields = ResultFields(key=key, value=first, cluster=cluster)
     standard = Standard(error_rate=error_rate, look=look, worthwhile=worthwhile)
     found = verdict_on(_pair_prompts(a, b, preferences, fields, second), standard)
-    _write(found.document, file_lines(found), as_json=out.as_json)
+    out.document(found.document, lambda: _print(file_lines(found)))
     if require is not None and found.decision.answer != require:
         raise typer.Exit(Exit.FAULT)
 
@@ -120,7 +119,7 @@ def _pair_prompts(
     return of_two(a, b, fields, other_value)
 
 
-def _of_run(lake: Path, name: str, *, as_json: bool) -> None:
+def _of_run(lake: Path, name: str, out: Output) -> None:
     """Write the stored verdicts of a run.
 
     Raises:
@@ -132,19 +131,16 @@ def _of_run(lake: Path, name: str, *, as_json: bool) -> None:
 
     with closing(open_run(lake, name)) as run:
         found = run_verdict(run, checkpoints(run))
-    _write(found.as_json(), verdict_lines(found), as_json=as_json)
+    out.document(found.as_json(), lambda: _print(verdict_lines(found)))
 
 
-def _write(document: "Json", lines: Iterable[str], *, as_json: bool) -> None:
+def _print(lines: Iterable[str]) -> None:
     from rich.console import Console
 
     from ..data.sanitize import one_line
     from ..data.text_wrap import print_wrapped
-    from .tables import LINE, print_json
+    from .status_text import LINE
 
-    if as_json:
-        print_json(document)
-        return
     for line in lines:
         print_wrapped(Console(), one_line(line, limit=LINE))
 

@@ -15,8 +15,7 @@ from ....stores.keys import canonical_json, digest
 from ....stores.lake import RunReader
 from ...data.assignments import Overlap
 from ...data.files import InputError
-from ...data.judged_candidates import VISIBLE
-from ...data.row_fields import TRUSTED
+from ...data.judged_candidates import TRUSTED, VISIBLE
 from ..query.duckdb_rows import literal
 from ..query.tables import QueryTables
 from ..query.vocabulary import AGREEMENT, RATING

@@ -1,12 +1,10 @@
-"""Output of results: JSON for programs, tables for people, control characters made visible."""
+"""The text of `lpfloop status`: next steps, state, warnings, spending, the work of each stage."""
 
-import json
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
-import typer
 from rich.console import Console
 
 from ...stores.address import run_argument
@@ -31,11 +29,6 @@ FEW = 10
 """Lower speeds are printed with two digits."""
 LEAST_SHARE = 0.01
 """Roles with a smaller share of the time are not listed."""
-
-
-def print_json(document: object) -> None:
-    """Print one JSON document on stdout."""
-    typer.echo(json.dumps(document, ensure_ascii=True, indent=1))
 
 
 def warnings_line(found: Sequence[Alarm], name: str) -> str:

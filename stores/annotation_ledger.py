@@ -203,7 +203,7 @@ class AnnotationLedger:
             ((number, item, unit),) = found
             if unit is not None:
                 raise LedgerError(
-                    "what you said last is in the run already and stays there: judge the answer "
+                    "your last judgement is already in the run and stays there: judge the answer "
                     "again by its id in `lpfloop view`, the later judgement decides"
                 )
             database.execute(

@@ -132,7 +132,7 @@ def _old(journal: Reader, keep: int) -> Iterator[Garbage]:
     # Includes weights that a killed collection recorded as removed, but did not remove.
     needed = _needed_checkpoints(journal)
     reasons = dict.fromkeys(published_policies(journal)[:-keep], f"older than the newest {keep}")
-    reasons |= dict.fromkeys(on_the_way(journal), "published on the way, and not chosen")
+    reasons |= dict.fromkeys(on_the_way(journal), "published during training, and not chosen")
     for name, reason in reasons.items():
         if name in needed:
             continue

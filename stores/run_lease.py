@@ -163,7 +163,7 @@ def take_epoch(folder: Path, bucket: Bucket, newest: Head | None) -> RunLease:
         bucket.put(head.name, head.as_bytes())
         raise BucketError(
             f"{bucket.url} ignores conditions of writes (If-None-Match: *), so two machines could "
-            "work on one run: use a store that keeps to them"
+            "work on one run: use a store that supports them"
         )
     reach("head.take.after")
     lease = RunLease(bucket=bucket, head=head)

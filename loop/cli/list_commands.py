@@ -97,7 +97,7 @@ def _option(name: str, hint: Any, default: object, kind: Any = Parameter.KEYWORD
 
 critiques = _command(
     "critiques",
-    "List what the critic said of the answers.",
+    "List the critic's comments and ratings.",
     ("prompt_id", "iteration", "aspects", "status", "text"),
 )
 candidates = _command(

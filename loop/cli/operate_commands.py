@@ -88,7 +88,7 @@ def watch(name: AnyRun = None, *, lake: Lake = DEFAULT_LAKE) -> None:
         try:
             typer.echo(visible(Watcher(reader=reader.journal, reporter=reporter).watch()))
         except KeyboardInterrupt:
-            say(f"run {reader.folder.name} goes on")
+            say(f"run {reader.folder.name} continues")
         finally:
             reader.close()
 

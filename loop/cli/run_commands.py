@@ -271,6 +271,6 @@ def _detach(arguments: "Sequence[str]", name: str, lake: Path) -> None:
         raise typer.Exit(started.code)
     typer.echo(f"{started.pid} {name}")
     say(
-        f"run {name} goes on as process {started.pid}; `lpfloop watch {name}{in_lake(lake)}` shows "
-        f"it, `lpfloop stop {name}{in_lake(lake)}` ends it"
+        f"run {name} continues as process {started.pid}; `lpfloop watch {name}{in_lake(lake)}` "
+        f"shows it, `lpfloop stop {name}{in_lake(lake)}` ends it"
     )

@@ -130,7 +130,7 @@ def _details(status: Mapping[str, Any]) -> Iterator[str]:
     for aside in status["beside"]:
         what = f"{aside['benchmark']}, iteration {aside['iteration']}"
         made = ", ".join(f"{n:,} {name}" for name, n in aside["counts"].items() if n)
-        yield one_line(f"beside the loop, {what}: {made or 'nothing yet'}", limit=LINE)
+        yield one_line(f"outside the loop, {what}: {made or 'nothing yet'}", limit=LINE)
     yield from _unused_lines(status["unused"])
 
 

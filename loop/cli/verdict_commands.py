@@ -183,7 +183,7 @@ def _answer(decision: "Decision") -> str:
     if decision.low is None:
         return f"undecided: {too_few(decision.n, decision.clusters)}"
     if decision.needed is None:
-        return "undecided: no number of prompts like these is known to decide"
+        return "undecided: it is not known how many prompts like these would decide"
     return f"undecided: about {decision.needed:,} prompts like these would decide"
 
 

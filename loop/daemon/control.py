@@ -266,7 +266,7 @@ def with_live(config: RunConfig, path: str, value: object) -> RunConfig:
     live = live_paths()
     if path not in live:
         known = {field.path for field in settable()}
-        why = "cannot change while a run goes on" if path in known else "is no field"
+        why = "cannot change while a run is active" if path in known else "is no field"
         raise ConfigError(f"{path} {why}; {_settable(path, live)}")
     change = Override(source="ctl set", path=path, value=value)
     checked = stored_config({**resolve_config(config), "recipe": config.recipe}, [change], {})

@@ -146,7 +146,7 @@ def diagnose(config: RunConfig, lake: Path, name: str = "run") -> Diagnosis:
         _look("bucket", _bucket(lake), BUCKET_REMEDY),
     )
     found = list(dict.fromkeys(finding for look in looks for finding in look))
-    # What a look has found missing already is not told twice.
+    # A refusal that repeats a finding is not reported twice.
     if refusal and not any(f.detail in refusal for f in found if f.status == "missing"):
         found.append(Finding("start", "missing", refusal))
     elif Diagnosis(tuple(found)).ok:
@@ -238,10 +238,10 @@ def _is_here(role: NeededRole) -> bool:
 
 
 def _role(role: NeededRole) -> Iterator[Finding]:
-    """Check that a role's model is named, there, and can be run or asked."""
+    """Check that a role's model is configured, exists, and can be run or reached."""
     if not role.named:
         asked_by = ", ".join(role.needed_by)
-        detail = f"no model is named, and the run asks one ({asked_by})"
+        detail = f"the run needs a model here, and none is configured ({asked_by})"
         yield Finding(role.name, "missing", detail, role.option)
     elif role.engine is not None:
         location = locate_model(role.model)

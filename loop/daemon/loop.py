@@ -153,6 +153,6 @@ def work_until_whole(run: Run, work: Callable[[], None]) -> None:
         UnreadRepliesError,
         AlarmStopError,
     ) as end:
-        how = redact(f"{type(end).__name__}: {str(end) or 'a stop was asked for'}")
+        how = redact(f"{type(end).__name__}: {str(end) or 'a stop was requested'}")
         if_there_is_room(lambda: run.store.journal.record("end", how))
         raise

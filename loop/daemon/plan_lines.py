@@ -102,7 +102,7 @@ def _money(plan: Plan, money: float) -> Iterator[str]:
         each = ", ".join(f"{verb} {cost:,.2f}" for verb, cost in verbs.items())
         yield f"  money: {_cut_name(model)} {sum(verbs.values()):,.2f} ({each})"
     if plan.unpriced:
-        yield f"  money: no price is known of {', '.join(plan.unpriced)} (prices.models)"
+        yield f"  money: no price for {', '.join(plan.unpriced)} (prices.models)"
     limit = plan.money_limit
     if limit is not None and money > limit:
         share = f"{limit / money:.0%} of it" if plan.measured else "less than it may cost"
@@ -176,7 +176,7 @@ def _reused_lines(plan: Plan) -> Iterator[str]:
         return
     reused = plan.total("reused")
     if not reused:
-        yield f"  no unit of run {plan.fork} is known to be re-used"
+        yield f"  no unit of run {plan.fork} can be reused"
         return
     whole = sum(stage.reused == stage.units > 0 for stage in plan.stages)
     yield (

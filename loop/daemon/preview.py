@@ -153,7 +153,7 @@ def _room(served: Served, sent: Sent, text: ShownTokens) -> str:
         return ""
     left = context - text.tokens
     if left <= 0:
-        return f": it does not fit into {context:,} and would not be asked"
+        return f": it does not fit into {context:,} and would not be sent"
     if left < sent.sampling.max_tokens:
         return f", which leaves {left:,} of {context:,} for the answer: it may be cut"
     return f" of {context:,}"

@@ -104,7 +104,7 @@ def _to_ask_again(reader: RunReader) -> Iterator[str]:
     if late:
         yield f"{count_unread(late)} stay unread: models learned from the others already"
     if not pending:
-        yield "every reply could be read: nothing is asked again"
+        yield "every reply was read: no request is sent again"
 
 
 def outlook(reader: RunReader, config: RunConfig) -> Iterator[str]:

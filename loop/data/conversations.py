@@ -58,7 +58,7 @@ def _whole(turns: list[object], name: str) -> tuple[Message, ...]:
     messages = conversation(turns, name)
     if messages[-1].role != "user":
         raise RowError(
-            f"{name!r} must end with a message of the user; prompts.turns=first takes the user's "
+            f"{name!r} must end with a user message; prompts.turns=first takes the user's "
             "first turn alone, prompts.turns=last leaves out the messages after the user's last, "
             "and `lpfloop import --as candidates` imports answers, too"
         )
@@ -81,7 +81,7 @@ def _first_turn(turns: list[object], name: str) -> tuple[Message, ...]:
             before.append(Message(role=role, content=text_of(content, f"{where}.content")))
         if role == "user":
             return tuple(before)
-    raise NoUserTurnError(f"{name!r} holds no turn of the user that says something")
+    raise NoUserTurnError(f"{name!r} has no user turn with text")
 
 
 def _last_turn(turns: list[object], name: str) -> tuple[Message, ...]:
@@ -119,7 +119,7 @@ def split_answer(value: list[object] | Row, field: str) -> tuple[tuple[Message, 
     where = f"{field}[{len(turns)}]"
     role, content = _spoken(turns[-1], where) if turns else ("", None)
     if role != "assistant":
-        raise RowError(f"{field!r} must end with a message of the assistant")
+        raise RowError(f"{field!r} must end with an assistant message")
     before = conversation(turns[:-1], field) if turns[1:] else ()
     blank = content is None or (isinstance(content, str) and not content.strip())
     return before, "" if blank else text_of(content, f"{where}.content")

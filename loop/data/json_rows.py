@@ -146,7 +146,9 @@ def _unpack(name: str, text: str) -> object:
             raise RowError(problem) from error
         return text
     if isinstance(value, str) and BEGINS.match(value):
-        raise RowError(f"{name!r} holds a conversation that is written as JSON twice; do it once")
+        raise RowError(
+            f"{name!r} holds a conversation that is encoded as JSON twice; encode it once"
+        )
     if name.lower() in LISTED:
         return cast("object", value) if isinstance(value, list | Row) else text
     turns = cast("list[object]", value) if isinstance(value, list) else [value]

@@ -120,7 +120,7 @@ def _earlier(row: Row, name: str) -> list[Message]:
     for n, entry in enumerate(cast("list[object]", row[name]), start=1):
         pair = cast("list[object]", entry) if isinstance(entry, list) else None
         if pair is not None and len(pair) != len(BOTH):
-            raise RowError(f"'{name}[{n}]' must be what the user and what the assistant said")
+            raise RowError(f"'{name}[{n}]' must be a user text and an assistant text")
         spoken = zip(BOTH, pair or (), strict=False)
         turns += [entry] if pair is None else [Row({"role": r, "content": c}) for r, c in spoken]
     return list(conversation(turns, name))

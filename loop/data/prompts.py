@@ -271,7 +271,7 @@ def _own_files(config: PromptsConfig) -> Iterator[tuple[Split, str | None, str]]
     """
     sets = config.held_out
     if sets == {}:
-        raise ConfigError("prompts.held_out names no set of held-out prompts: name one, or null")
+        raise ConfigError("prompts.held_out is empty: give it a set of held-out prompts, or null")
     if isinstance(sets, str):
         yield HELD_OUT, None, sets
     elif sets is not None:

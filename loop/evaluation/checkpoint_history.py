@@ -12,7 +12,7 @@ from ...configs.schema import VerdictConfig
 from ...stores.records import Against, Checkpoint, PolicyStanding, PolicyVerdict
 from ..lake.query.format_figures import figure_name
 
-UNKNOWN = "nothing was measured on dev prompts that could tell how good M_{} is"
+UNKNOWN = "no measure on dev prompts shows how good M_{} is"
 
 
 Found = Mapping[tuple[str, str], tuple[bool, ...]]
@@ -126,7 +126,7 @@ def _reason(
     if overall is None:
         return UNKNOWN.format(made.iteration)
     if falls:
-        return f"{name} lies behind the best, {other}, on dev prompts: {' and '.join(falls)}"
+        return f"{name} is behind the best, {other}, on dev prompts: {' and '.join(falls)}"
     if overall.difference > 0:
         above = f"{figure_name(overall.figure)} {_points(overall.difference)} above {other}"
         return f"{name} is the best so far: {above} on dev prompts"

@@ -112,8 +112,8 @@ def _explain_unlabelled(run: RunReader) -> str:
     why = (
         f"the critic of run {name} is the verifier itself, which cannot be checked by the verifier"
         if _only_verified(run)
-        else f"nothing says which answers of run {name} are right: no prompt has a reference for "
-        "math or facts, or checks, and neither a person nor a label of its data set rated one"
+        else f"it is not known which answers of run {name} are right: no prompt has a reference "
+        "for math or facts, or checks, and neither a person nor a label of its data set rated one"
     )
     return (
         f"{why}; let people rate some: `lpfloop view {run_argument(run.folder)}`, or "

@@ -198,12 +198,10 @@ def _refusal(compared: Compared) -> str | None:
     if prompts < FEWEST:
         return f"{prompts} prompts are too few to tell an effect of length; it takes {FEWEST}"
     if len(set(compared.clusters or compared.prompts)) <= 1:
-        return "all prompts are of one cluster, so that nothing tells how sure a figure is"
+        return "all prompts are in one cluster, so that no interval can be computed"
     if not 0 < won.sum() < len(won):
         every = "lost" if not won.sum() else "won"
-        return (
-            f"every comparison was {every}, so that nothing tells an effect of length from quality"
-        )
+        return f"every comparison was {every}: effects of length and quality cannot be separated"
     if apart.any() and not np.ptp(apart):
         return (
             f"every answer differs in length by the same {apart[0]:+,} characters, so that nothing "

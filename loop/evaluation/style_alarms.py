@@ -163,7 +163,7 @@ def _is_large(change: StyleChange) -> bool:
 def _alarm(seen: Observation, change: StyleChange, *, stops: bool) -> Alarm:
     then = f"M_{seen.initial.iteration}"
     if change.preferred is None:
-        why = "nothing stored says whether training prefers it"
+        why = "no stored pair shows whether training prefers it"
     else:
         of = (_format(change.figure, v) for v in (change.chosen, change.rejected) if v is not None)
         why = "training prefers it: chosen {}, rejected {}".format(*of)

@@ -25,7 +25,7 @@ def judges_itself(config: RunConfig) -> bool:
 
 
 def require_fitting(config: RunConfig) -> None:
-    """Refuse rewards that nobody can give, and a policy that cannot judge its own answers.
+    """Refuse rewards without a source, and a policy that cannot judge its own answers.
 
     Raises:
         ConfigError: naming the setting, what is wrong with it, and what to do.

@@ -112,8 +112,8 @@ def require_named(roles: Sequence[NeededRole], recipe: str) -> None:
     missing = [role for role in roles if not role.named]
     if missing:
         names = "; ".join(
-            f"no model is named as {role.name}, which {recipe} asks ({', '.join(role.needed_by)}): "
-            f"{role.option}"
+            f"{recipe} needs a {role.name} model ({', '.join(role.needed_by)}), and none is "
+            f"configured: {role.option}"
             for role in missing
         )
         raise UnplayedRolesError(f"{names}{TOY}", roles)
@@ -123,9 +123,9 @@ def warn_unwatched(config: RunConfig) -> Iterator[str]:
     """Warn that a run whose policy judges itself lacks an independent critic."""
     if judges_itself(config) and CRITIC not in {role.name for role in needed_roles(config)}:
         yield (
-            "no critic is named, so nobody rates held-out answers, and no alarm can tell a policy "
-            f"that pleases itself from a better one: --critic {config.policy.model} has them rated "
-            "by M_0 in every iteration"
+            "no critic is configured: held-out answers are not rated, and no alarm can distinguish "
+            "a better policy from one that pleases itself: "
+            f"--critic {config.policy.model} has them rated by M_0 in every iteration"
         )
 
 

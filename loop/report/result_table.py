@@ -195,9 +195,7 @@ def print_results(console: Console, results: RunResults, *, wide: bool = False) 
     drawn, left_out = _terminal_table(table, console.width, wide=wide)
     console.print(drawn)
     if left_out:
-        print_wrapped(
-            console, f"not shown for want of width: {', '.join(left_out)}; --wide shows all"
-        )
+        print_wrapped(console, f"too wide to show: {', '.join(left_out)}; --wide shows all")
     if table.note is not None:
         print_wrapped(console, table.note)
     if wide and all(row.figure != WIN_RATE.name for row in results.rows):

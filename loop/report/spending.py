@@ -8,7 +8,7 @@ from ...stores.side_evals import measured_beside
 from ..evaluation.plots import Bars, Heights
 from .section import MOST_SERIES, Section
 
-BESIDE = "beside the loop"
+BESIDE = "outside the loop"
 """The label of side evals, which are not part of the loop."""
 OTHERS = "others"
 HOUR = 3600

@@ -186,8 +186,8 @@ class Models:
         """Return the model in a role; it is missing if the rehearsal did not use the role."""
         if role not in self.judging:
             raise ConfigError(
-                f"the recipe calls a {role}, and did not in its rehearsal: start another run that "
-                "names one"
+                f"the recipe calls a {role}, and did not call it in its rehearsal: start another "
+                "run that names one"
             )
         return self.judging[role]
 

@@ -126,7 +126,8 @@ def remedy(reason: str, stage: str, config: RunConfig) -> str:
         Status.TRUNCATED: cut,
         Status.TRUNCATED_THINKING: cut,
         Status.EMPTY: (
-            f"The judge says nothing: look at its chat template; if it thinks first, raise {bound}"
+            "The judge's replies are empty: look at its chat template; if it thinks first, raise "
+            f"{bound}"
         ),
         Status.UNMARKED: (
             "The judge leaves out the line below which its verdict counts: name one that follows "
@@ -136,7 +137,7 @@ def remedy(reason: str, stage: str, config: RunConfig) -> str:
         Status.REFUSAL: "The judge refuses to judge: name another one, or templates of your own",
     }
     otherwise = (
-        "The judge does not keep to the form that it is asked for: name one that follows "
+        "The judge does not follow the requested form: choose one that follows "
         f"instructions, or other templates ({texts})"
     )
     return advice.get(reason, otherwise)

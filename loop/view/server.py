@@ -65,7 +65,7 @@ def listening(port: int) -> socket.socket:
         if error.errno not in TAKEN:
             raise
         raise FormError(
-            f"--port {port}: it cannot be had ({error.strerror}); without --port any free one is "
+            f"--port {port}: cannot be used ({error.strerror}); without --port any free one is "
             "taken"
         ) from error
     return listener

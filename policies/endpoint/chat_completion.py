@@ -70,11 +70,11 @@ ENDINGS: Mapping[str, Ending] = {
 
 OUT_OF_TOKENS = (
     "answers are cut while the model still reasons, at {} tokens: set engine.reasoning_tokens to "
-    "what it needs besides, or lower engine.reasoning_effort"
+    "what reasoning needs, or lower engine.reasoning_effort"
 )
 READ_AS = {
-    "stop": "the finish_reason {!r} is not known: the answer, below max_tokens, counts as whole",
-    "length": "the finish_reason {!r} is not known: the answer, at max_tokens, counts as cut short",
+    "stop": "unknown finish_reason {!r}: the answer, below max_tokens, counts as whole",
+    "length": "unknown finish_reason {!r}: the answer, at max_tokens, counts as cut short",
 }
 MISSING = "the endpoint reports no usage: its tokens are counted by lpfloop"
 UNREADABLE = "the endpoint reports a usage that is no count of tokens: they are counted by lpfloop"

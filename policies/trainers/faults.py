@@ -67,7 +67,7 @@ def continuation(job: TrainJob) -> str:
     newest = next(filter(is_sealed, newest_first(job.folder("checkpoints"))), None)
     if newest is None:
         return "it will begin again"
-    return f"it goes on from its checkpoint after step {checkpoint_step(newest)}"
+    return f"it continues from its checkpoint after step {checkpoint_step(newest)}"
 
 
 def place(job: TrainJob) -> str:

@@ -212,8 +212,8 @@ def _margins(job: TrainJob, pairs: Sequence[_Row]) -> list[float]:
         raise TrainingError(
             "refused",
             f"training.reward.margin={scale:g} is per point of the pairs' scores, and none of the "
-            f"{len(pairs)} pairs has scores: pairs of grades have them, comparisons have not; set "
-            "it to 0",
+            f"{len(pairs)} pairs has scores: pairs made from grades have them, comparisons do not; "
+            "set it to 0",
         )
     return [0.0 if None in (c, r) else max(0.0, scale * (c - r)) for c, r in scores]
 

@@ -144,7 +144,7 @@ def _refuse_unrewarded(job: TrainJob, watch: Watch) -> None:
     sources = job.online.reward_sources if job.online else ()
     if sources and watch.on_answers is None:
         names = " and ".join(sources)
-        message = f"{job.method} is to be rewarded by the {names}, and `on_answers` asks nobody"
+        message = f"{job.method} is to be rewarded by the {names}, and `on_answers` is not set"
         raise TrainingError("refused", message)
 
 

@@ -180,7 +180,7 @@ def _require_answer(address: str) -> None:
         socket.create_connection((host, int(port)), ANSWER_S).close()
     except OSError as error:
         raise ConfigError(
-            f"place: ray: nobody answers at {ADDRESS}={address} ({error.strerror or error}): {HOW}"
+            f"place: ray: no answer at {ADDRESS}={address} ({error.strerror or error}): {HOW}"
         ) from error
 
 

@@ -195,7 +195,7 @@ class RayProcess(ModelProcess):
         return fate
 
     def _last_words(self) -> str:
-        detail = f"Ray says: {self._error}" if self._error else "it has said nothing"
+        detail = f"Ray says: {self._error}" if self._error else "Ray gave no reason"
         if not self._node or self._fate in GONE:
             return detail
         return f"its log {self._log} on {self._node} ends: {self._last_line()}"

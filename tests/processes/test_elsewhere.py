@@ -30,6 +30,6 @@ def test_missing_cluster_reported(environ, tmp_path) -> None:
     found = diagnose(configured(*RAY), tmp_path / "lake")
     [told] = [finding for finding in found.findings if finding.about == "Ray"]
     assert told.status == "missing"
-    assert "nobody answers at RAY_ADDRESS=127.0.0.1:9" in told.detail
+    assert "no answer at RAY_ADDRESS=127.0.0.1:9" in told.detail
     assert not found.ok
     assert not (tmp_path / "lake").exists()

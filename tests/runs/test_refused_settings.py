@@ -24,7 +24,7 @@ BAD: dict[str, dict[str, tuple[str, ...]]] = {
         "unknown key 'recipe.m'; another recipe has it": ("recipe.m=3",),
     },
     "kto": {
-        "no model is named as critic": (NO_CRITIC,),
+        "needs a critic model": (NO_CRITIC,),
         "training.kto.loss: must be": ("training.kto.loss=bco",),
     },
     "rlrf": {"rounds is 2, and m is 0": ("recipe.rounds=2", "recipe.m=0")},

@@ -97,7 +97,7 @@ def test_unchosen_steps_are_collected(tmp_path: Path, prompts: Path):
         assert not garbage(journal)
         found = garbage(journal, keep=1)
         assert {piece.path.name for piece in found} == others
-        assert {piece.reason for piece in found} == {"published on the way, and not chosen"}
+        assert {piece.reason for piece in found} == {"published during training, and not chosen"}
         collect(journal, found)
     reader = open_run(tmp_path, "a")
     assert len(step_policies(reader)) == 3

@@ -200,7 +200,7 @@ def _after_end(kind: str, detail: str) -> tuple[str, str, str]:
     why = _COMMAND.split(detail, maxsplit=1)[0].strip().rstrip(".")
     why = why if len(why) <= LONGEST else f"{why[:LONGEST]} …"
     sentence, words, more = _AFTER.get(kind, _AN_ERROR)
-    what = sentence.format(why=why or ("a stop was asked for" if kind == "Stopped" else kind))
+    what = sentence.format(why=why or ("a stop was requested" if kind == "Stopped" else kind))
     limit = _LIMIT.search(why) if kind == "BudgetReachedError" else None
     if limit is not None:
         return f"{what}; give it N above {limit[2]}", words, f"--set budget.{limit[1]}=N"

@@ -294,7 +294,7 @@ def _summary_section(summary: pl.DataFrame) -> PageSection:
         )
         for row in (shown if shown.height else summary).iter_rows(named=True)
     ]
-    notes = [f"--metric or --json also tells of {', '.join(left_out)}"]
+    notes = [f"--metric or --json also shows {', '.join(left_out)}"]
     levels = {format_level(row["level"]) for row in summary.to_dicts() if row["low"] is not None}
     sure = [f"one-sided level {' or '.join(sorted(levels))} per bound"]
     return PageSection(

@@ -97,7 +97,7 @@ def _facts(model: PublishedModel) -> Iterator[tuple[str, str]]:
     if model.adapter is not None:
         yield "adapter", f"{model.adapter} (merged into the weights; peft loads it onto the parent)"
     if model.control:
-        yield "asked as", f"{model.control!r} stands before what the user says: add it yourself"
+        yield "prompt", f"put {model.control!r} before each user message"
 
 
 def _grid(name: str, results: RunResults) -> Grid:

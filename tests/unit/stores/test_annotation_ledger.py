@@ -97,7 +97,7 @@ def test_undo(folder):
         assert assigned(ledger, "ada") == second
         (left,) = ledger.waiting()
         ledger.came_in([left.number], "unit")
-        with pytest.raises(LedgerError, match="in the run already"):
+        with pytest.raises(LedgerError, match="already in the run"):
             ledger.undo("q", "ada")
 
 

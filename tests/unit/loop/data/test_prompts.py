@@ -111,7 +111,7 @@ def test_bad_input(file, subtests):
         ([b'{"prompt": "x"}', b'{"prompt": "\xff"}'], "line 2: not UTF-8 at byte 13 of the line"),
         ([{"messages": "x"}], "'messages' must be a list of messages, but is a text"),
         ([{"messages": []}], "'messages' holds no message"),
-        ([{"messages": [{"role": "assistant", "content": "x"}]}], "must end with a message"),
+        ([{"messages": [{"role": "assistant", "content": "x"}]}], "must end with a user message"),
         ([{"prompt": "x", "reference": True}], "'reference' must be a text, but is true or false"),
         ([{"prompt": "x", "checks": {}}], "'checks' must be a list, but is an object"),
         (

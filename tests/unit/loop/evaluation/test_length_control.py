@@ -52,7 +52,7 @@ def test_liking_of_length_is_corrected():
 REFUSED = {
     "4 prompts are too few": compared([1.0, 0.0] * 2, range(4)),
     "every comparison was won": compared([1.0] * 40, range(40)),
-    "all prompts are of one cluster": compared([1.0, 0.0] * 20, range(40), clusters=["one"] * 40),
+    "all prompts are in one cluster": compared([1.0, 0.0] * 20, range(40), clusters=["one"] * 40),
     "by the same -7 characters": compared([1.0, 0.0] * 20, [-7] * 40),
 }
 

@@ -141,7 +141,7 @@ def test_unknown_word(subtests):
             completion, _ = drawn(with_reason("splendid\nend", tokens))
             assert completion.finish_reason == reason
             [remark] = completion.provenance.remarks
-            assert remark.startswith("the finish_reason 'splendid end' is not known")
+            assert remark.startswith("unknown finish_reason 'splendid end'")
 
 
 def test_no_usage():

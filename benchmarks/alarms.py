@@ -25,10 +25,9 @@ from lpfloop.loop.evaluation.observed import (
     ObservedLessons,
     ObservedPair,
     ObservedPolicy,
-    ObservedPrompt,
 )
 from lpfloop.loop.evaluation.raise_alarms import raise_alarms
-from lpfloop.stores.records import Alarm
+from lpfloop.stores.records import Alarm, Prompt
 
 Habit = Literal["lengthen", "repeat", "flatter"]
 HABITS: tuple[Habit, ...] = ("lengthen", "repeat", "flatter")
@@ -47,7 +46,7 @@ FLIPS = 0.12
 class World:
     """The prompts of a synthetic run, their difficulty, and the errors of its judge."""
 
-    prompts: Mapping[str, ObservedPrompt]
+    prompts: Mapping[str, Prompt]
     hardness: Mapping[str, float]
     sensitivity: Mapping[str, float]
     leniency: Mapping[str, float]
@@ -82,8 +81,15 @@ def world(rng: np.random.Generator) -> World:
     names = families[:size]
     own = sorted(set(names))
     prompts = {
-        f"p{n}": ObservedPrompt(
-            prompt_id=f"p{n}", task=f"task {int(family.split()[1]) % TASKS}", family=family
+        f"p{n}": Prompt(
+            prompt_id=f"p{n}",
+            task=f"task {int(family.split()[1]) % TASKS}",
+            family=family,
+            split="held-out",
+            messages=(),
+            reference=None,
+            checks=(),
+            source="",
         )
         for n, family in enumerate(names)
     }

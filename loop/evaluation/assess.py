@@ -28,7 +28,7 @@ from ..stages.compare import compare
 from ..stages.critique import critique
 from ..stages.reward import reward
 from .draw_answers import answers as answers_of
-from .fitted_win_rates import WIN_RATE, WON, at_equal_lengths
+from .fitted_win_rates import at_equal_lengths, win_scores
 from .kl_divergence import divergence
 from .measure_facts import measure_facts
 from .measure_scores import measure_scores
@@ -255,9 +255,7 @@ def _scores(
     def score(metric: str, prompt_id: str, candidate_id: str, value: float) -> Score:
         return score_of(it, benchmark, metric, value, prompt=prompt_id, candidate=candidate_id)
 
-    for row in every_row(it, evidence.preferences):
-        if row.preferred is not None:
-            yield score(WIN_RATE, row.prompt_id, row.second_id, WON[row.preferred])
+    yield from win_scores(it, benchmark, every_row(it, evidence.preferences))
     for row in every_row(it, evidence.rewards):
         if row.score is not None:
             yield score(REWARD, row.prompt_id, row.candidate_id, row.score)

@@ -35,8 +35,8 @@ from .assess import (
     every_row,
     load_oracle,
 )
-from .fitted_win_rates import WIN_RATE, WON, at_equal_lengths
-from .metrics import clustered_params, given_clusters, number_of, score_of, summarise
+from .fitted_win_rates import at_equal_lengths, win_scores
+from .metrics import clustered_params, given_clusters, number_of, summarise
 
 BEST_OF_N, CHOOSE = Verb("best_of_n"), Verb("best_of_fewer")
 FEWER = "best:fewer"
@@ -263,7 +263,7 @@ def _measure_win_rate(
         verdicts = _verdicts(it, judged)
         matched = [(c, verdicts[c.prompt_id, c.text]) for c in texts]
         read = [row for _, row in matched if row.preferred is not None]
-        scores = [_score(it, eval_set.benchmark, row) for row in read]
+        scores = list(win_scores(it, eval_set.benchmark, read))
         lengths = {row.second_id: len(c.text) for c, row in matched}
         lengths |= {row.candidate_id: len(row.text) for row in every_row(it, outputs)}
         fitted = at_equal_lengths(it, eval_set.benchmark, eval_set.clusters, read, lengths)
@@ -314,9 +314,3 @@ def _best_of_fewer(it: Iteration, best: Best, below: Sequence[int]) -> Rows[Cand
     params: Json = {"below": list(below)}
     work = it.work(CHOOSE, params, best.candidates, best.rewards)
     return it.rows(Candidate, FEWER, work, make)
-
-
-def _score(it: Iteration, benchmark: str, row: Preference) -> Score:
-    assert row.preferred is not None  # noqa: S101 -- unread ones have no score
-    won = WON[row.preferred]
-    return score_of(it, benchmark, WIN_RATE, won, prompt=row.prompt_id, candidate=row.second_id)

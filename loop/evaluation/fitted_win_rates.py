@@ -1,15 +1,23 @@
 """Shares of wins that comparisons give a policy, and the win-rate that is fitted to all of them."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-from ...stores.records import Evaluation, Preference
+from ...stores.records import Evaluation, Preference, Score
 from ..run.iteration import Iteration
 from ..run.run_warnings import RunWarnings
-from .metrics import Clusters, number_of
+from .metrics import Clusters, number_of, score_of
 
 WIN_RATE, LENGTH_CONTROLLED = "win_rate", "length_controlled_win_rate"
 WON: Mapping[str, float] = {"first": 0.0, "tie": 0.5, "second": 1.0}
 """The policy's share of the win; its answer is the second."""
+
+
+def win_scores(it: Iteration, benchmark: str, preferences: Iterable[Preference]) -> Iterator[Score]:
+    """Yield the score of each answer that was compared, unless the verdict was not read."""
+    for row in preferences:
+        if row.preferred is not None:
+            won, prompt, answer = WON[row.preferred], row.prompt_id, row.second_id
+            yield score_of(it, benchmark, WIN_RATE, won, prompt=prompt, candidate=answer)
 
 
 def at_equal_lengths(

@@ -5,7 +5,7 @@ aspects. A total is the mean of its categories' means, as in AlignBench, and is 
 every category has an answer.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from math import sqrt
 from statistics import fmean
 
@@ -17,7 +17,6 @@ from ...stores.keys import Json
 from ...stores.records import Candidate, Evaluation, Grade, Prompt, Score
 from ...stores.schemas import RowsByType
 from ..data.splits import HELD_OUT, eval_set_of, is_measured_on
-from ..lake.statistics.clustered_error import mean_error
 from ..run.handles import Rows
 from ..run.iteration import Iteration
 from ..run.judges import forms_of, forms_on
@@ -102,26 +101,19 @@ def _totals(
     counted = [score for score in scores if score.metric == metric]
     found = dict[str, tuple[float, float | None, int]]()
     for name, groups in form.file.totals.items():
-        means = [_mean_of(it.run.prompts, counted, group, clusters) for group in groups]
-        there = [mean for mean in means if mean is not None]
+        there = [
+            (mean.value, mean.stderr, mean.n)
+            for group in groups
+            for mean in summarise(
+                [s for s in counted if it.run.prompts[s.prompt_id].family in group], clusters
+            )
+        ]
         if len(there) == len(groups):
             found[name] = _mean_of_means(there)
     if len(found) == len(form.file.totals) > 1:
         found[OVERALL] = _mean_of_means(list(found.values()))
     for name, (value, stderr, n) in found.items():
         yield number_of(it, scores[0].benchmark, form.metric(name), value, stderr=stderr, n=n)
-
-
-def _mean_of(
-    prompts: Mapping[str, Prompt], scores: Sequence[Score], names: Sequence[str], clusters: Clusters
-) -> tuple[float, float | None, int] | None:
-    """Return the mean of a category, its standard error and its prompts; None without any."""
-    own = [score for score in scores if prompts[score.prompt_id].family in names]
-    if not own:
-        return None
-    values = [score.value for score in own]
-    error = mean_error(values, [clusters.get(s.prompt_id, s.prompt_id) for s in own])
-    return fmean(values), error, len(own)
 
 
 def _mean_of_means(

@@ -36,7 +36,6 @@ from .observed import (
     ObservedLessons,
     ObservedPair,
     ObservedPolicy,
-    ObservedPrompt,
 )
 
 SAMPLE = 4_000
@@ -98,15 +97,7 @@ def observe_policy(
         checkpoint_id=policy.checkpoint_id,
         policy=now,
         before=[_policy(source, number, benchmark) for number in iterations],
-        prompts={
-            name: ObservedPrompt(
-                prompt_id=name,
-                task=prompts[name].task,
-                family=prompts[name].family,
-                cluster=prompts[name].cluster,
-            )
-            for name in now.answers
-        },
+        prompts={name: prompts[name] for name in now.answers},
         lessons=_lessons(source, policy.iteration),
         earlier=_lessons(source, earlier) if earlier > iterations[0] else None,
     )

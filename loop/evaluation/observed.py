@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from ...stores.records import Alarm, Scope
+from ...stores.records import Alarm, Prompt, Scope
 from ..lake.statistics.clustered_bounds import cluster_sums, p_value
 
 CRITIC, REWARD = "critic", "reward"
@@ -57,16 +57,6 @@ class ObservedPair:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ObservedPrompt:
-    """The task, family and cluster of a prompt."""
-
-    prompt_id: str
-    task: str
-    family: str | None = None
-    cluster: str | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class ObservedLessons:
     """M_t's training data: pairs, and how varied the judgements of its candidates were.
 
@@ -98,7 +88,7 @@ class Observation:
     checkpoint_id: str
     policy: ObservedPolicy
     before: Sequence[ObservedPolicy]
-    prompts: Mapping[str, ObservedPrompt]
+    prompts: Mapping[str, Prompt]
     lessons: ObservedLessons
     earlier: ObservedLessons | None
     fewest: int = FEWEST

@@ -4,6 +4,8 @@ import random
 from dataclasses import replace
 from itertools import product
 
+from rows import PROMPT
+
 from lpfloop.loop.evaluation.observed import (
     CRITIC,
     Observation,
@@ -11,7 +13,6 @@ from lpfloop.loop.evaluation.observed import (
     ObservedLessons,
     ObservedPair,
     ObservedPolicy,
-    ObservedPrompt,
 )
 from lpfloop.loop.evaluation.raise_alarms import raise_alarms
 from lpfloop.loop.evaluation.style_alarms import length, repetition
@@ -40,7 +41,7 @@ def policy(number, answers):
 
 def seen(before, after, *, lessons=NOTHING):
     prompts = {
-        name: ObservedPrompt(prompt_id=name, task="math", family="f0") for name in before.answers
+        name: replace(PROMPT, prompt_id=name, task="math", family="f0") for name in before.answers
     }
     return Observation(
         checkpoint_id="m1",

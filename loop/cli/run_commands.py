@@ -28,7 +28,7 @@ USAGE = """\
 Usage: lpfloop run --policy MODEL --prompts FILE --critic JUDGE [OPTIONS]
 
 Say what to run. There are two ways to start:
-  lpfloop demo    two iterations on toy models that come with lpfloop: 2 CPU cores, about 4 minutes
+  lpfloop demo    two iterations on toy models that come with lpfloop: 2 CPU cores, about 3 minutes
   lpfloop run --policy Qwen/Qwen2.5-1.5B-Instruct --prompts prompts.jsonl \\
       --critic http://localhost:8000/v1 --iterations 2 --download
                   your own model; `lpfloop init` writes these settings to a file for --config
@@ -95,7 +95,7 @@ def demo(
     detach: Detach = False,
     dry_run: DryRun = False,
 ) -> None:
-    """Try lpfloop on toy models: two iterations, about four minutes.
+    """Try lpfloop on toy models: two iterations, about three minutes.
 
     The models come with lpfloop: no GPU and no network are needed. The same command continues it.
     """

@@ -56,7 +56,7 @@ Place = Annotated[str, Field(min_length=1), AfterValidator(without_credentials)]
 
 
 def or_auto(accepts: Callable[[Any], bool], form: str) -> BeforeValidator:
-    """Return the check that a value is `auto` or accepted; `form` says in words what is."""
+    """Return the check that a value is `auto` or accepted; `form` describes the accepted values."""
 
     def check(value: object) -> object:
         if value != "auto" and not accepts(value):

@@ -1,4 +1,4 @@
-"""The options that commands share, and what they become: rows to print, a run to begin.
+"""The options that commands share, and the objects that commands get for them.
 
 A parameter `out: Annotated[Output, "as_json form"]` stands for the options of these fields, and
 `options: Annotated[RunOptions, "config recipe"]` for those that describe a run: `with_options`

@@ -223,7 +223,7 @@ def _fill(opening: str, letters: int) -> str:
 
 
 def placeholder(role: str, model: str, engine: EngineConfig) -> Served:
-    """Return what is called in the place of the model in a role."""
+    """Return the scripted function that replaces the model in a role."""
     name = engine.model_name or model
     return Served(
         name=name,

@@ -1,4 +1,4 @@
-"""Tables of figures: for a terminal, where nothing is cut whatever its width, and for programs."""
+"""Tables of figures: whole columns in a terminal of any width, and rows for programs."""
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from itertools import accumulate

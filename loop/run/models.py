@@ -210,7 +210,7 @@ class Models:
             if served.canary is not None or served == self.initial:
                 with self._changing:
                     self._policies[name] = served
-            if served == self.initial:
+            if served == self.initial and _runs_here(served):
                 ahead = self._load_reward_model if is_new else self._load_next_engine
                 ahead()
         return opened
@@ -260,8 +260,7 @@ class Models:
 
     def _lock_of(self, served: Served) -> AbstractContextManager[object]:
         """Return the lock to load a model; a model without devices waits for no other."""
-        here = engine_kind(served.location, served.engine) in ("vllm", "transformers")
-        return self._lock if here else self._lock_elsewhere
+        return self._lock if _runs_here(served) else self._lock_elsewhere
 
     def _allocation(
         self, name: str, part: EngineConfig | RewardConfig, found: Callable[[], Allocation]
@@ -372,6 +371,11 @@ class Models:
         trained = [(name, policy) for name, policy in free if policy.canary is not None]
         first = [(name, p) for name, p in free if p.canary is None and name not in judges]
         return next(iter([*trained, *first]), ("", None))
+
+
+def _runs_here(served: Served) -> bool:
+    """Whether a model takes devices of this machine or of a Ray cluster."""
+    return engine_kind(served.location, served.engine) in ("vllm", "transformers")
 
 
 def place_of(config: RunConfig, role: str) -> tuple[str, EngineConfig]:

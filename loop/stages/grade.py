@@ -274,7 +274,7 @@ def ungraded(
 
 
 def appraised(row: Grade, value: Appraisal, order: int) -> Grade:
-    """Return a grade with what was read, of a candidate at a place in the question."""
+    """Return a grade with the reading of the candidate at a place in the question."""
     return replace(
         row,
         rating=value.rating,

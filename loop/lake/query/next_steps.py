@@ -166,7 +166,7 @@ def _to_go_on(state: RunState) -> Need:
         )
     else:
         paused = ", which was paused," if state.work.endswith("paused") else ""
-        what = f"its process{paused} is gone and left no reason: what it made is kept; resume it"
+        what = f"its process{paused} is gone without a reason; its rows are kept: resume it"
     return Need(what=what, command=state.command(words, more))
 
 

@@ -82,6 +82,15 @@ def test_only_needed_models_load_ahead(tmp_path, monkeypatch):
     assert opened_names(tmp_path, monkeypatch, (), 64 * GIB) == ["policy False"]
 
 
+def test_nothing_loads_ahead_of_a_scripted_policy(tmp_path, monkeypatch):
+    opened = list[str]()
+    monkeypatch.setattr(run_models, "open_scorer", lambda *_, **__: opened.append("reward"))
+    config = load_config("tiny", None, ("policy.engine.kind=scripted",), {})
+    models = Models.of(config, tmp_path, {"reward": ("tiny", None)}, training_bytes=GIB)
+    models.engine(models.initial).close()
+    assert opened == []
+
+
 def test_nothing_loads_ahead_without_room(tmp_path, monkeypatch):
     loaded = opened_names(tmp_path, monkeypatch, ("critic", "reward"), 2 * GIB)
     assert loaded == ["policy False"]

@@ -1,6 +1,6 @@
 """Comparison of final answers with their references: quickly, by limits, or by math-verify."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from ..stores.records import Rating
@@ -48,16 +48,23 @@ class MathOutcome:
         return {EQUAL: "right", DIFFERENT: "wrong"}.get(self.outcome, self.outcome)
 
 
-def check_answers(pairs: Sequence[tuple[str, str]], pool: MathPool) -> list[MathOutcome]:
-    """Compare (reference, answer) pairs.
+def check_answers(
+    pairs: Sequence[tuple[str, str]],
+    pool: MathPool,
+    on_outcome: Callable[[str], None] = lambda _: None,
+) -> list[MathOutcome]:
+    """Compare (reference, answer) pairs; `on_outcome` is called with each outcome once it is known.
 
     Raises:
         MathVerifyMissingError: if a comparison needs math-verify and it is not installed.
     """
     finals = [_finals(*pair) for pair in pairs]
     outcomes = [_without_process(*final) for final in finals]
+    for outcome in outcomes:
+        if outcome is not None:
+            on_outcome(outcome)
     jobs = [final for final, outcome in zip(finals, outcomes, strict=True) if outcome is None]
-    compared = iter(pool.compare(jobs))
+    compared = iter(pool.compare(jobs, on_outcome))
     return [
         MathOutcome(next(compared) if outcome is None else outcome, given.marked)
         for (_, given), outcome in zip(finals, outcomes, strict=True)

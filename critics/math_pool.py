@@ -16,7 +16,7 @@ import selectors
 import signal
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict
 from pathlib import Path
@@ -61,15 +61,24 @@ class MathPool:
         for worker in list(self._workers):
             self._end(worker)
 
-    def compare(self, jobs: Sequence[tuple[Final, Final]]) -> list[str]:
+    def compare(
+        self,
+        jobs: Sequence[tuple[Final, Final]],
+        on_outcome: Callable[[str], None] = lambda _: None,
+    ) -> list[str]:
         """Return for each (gold, answer) `equal`, `different`, `unreadable`, `failed` or `timeout`.
+
+        `on_outcome` is called with each, in order; an exception from it ends the other comparisons.
 
         Raises:
             MathVerifyMissingError: if a worker cannot start.
         """
         with ThreadPoolExecutor(self._size) as threads:
             try:
-                return list(threads.map(self._outcome, jobs))
+                outcomes = list[str]()
+                for outcome in threads.map(self._outcome, jobs):
+                    on_outcome(outcome)
+                    outcomes.append(outcome)
             except BaseException:
                 # The workers are busy with comparisons whose results are not needed any more.
                 for worker in list(self._workers):
@@ -77,6 +86,7 @@ class MathPool:
                 threads.shutdown(cancel_futures=True)
                 self.close()
                 raise
+        return outcomes
 
     def _outcome(self, job: tuple[Final, Final]) -> str:
         """Return the outcome of a comparison; a worker that hangs or dies is lost."""

@@ -97,8 +97,8 @@ class Verifier:
         """Prepare a verifier whose comparisons have `limit_s` of a worker's processor time each.
 
         With `sentence_match` the tiny world's facts are verified. If `own` is given, its ratings
-        are used. After a batch in which comparisons take too long, `on_timeout` is called with the
-        number of timeouts and the number of verified math answers; an exception from it ends the
+        are used. After each comparison that takes too long, `on_timeout` is called with the number
+        of timeouts and the number of verified math answers; an exception from it ends the
         verification.
         """
         self.own = own
@@ -174,14 +174,16 @@ class Verifier:
             for number, (prompt, answer) in enumerate(items)
             if prompt.task == MATH and prompt.reference is not None
         }
-        found = check_answers(tuple(pairs.values()), self._pool)
-        slow = sum(one.outcome == Status.TIMEOUT.value for one in found)
-        self._verified += len(found)
-        if slow:
-            self._timeouts += slow
-            self._on_timeout(self._timeouts, self._verified)
+        found = check_answers(tuple(pairs.values()), self._pool, self._count)
         by_number = dict(zip(pairs, found, strict=True))
         return [by_number.get(number) for number in range(len(items))]
+
+    def _count(self, outcome: str) -> None:
+        """Count a verified math answer, and report a timeout at once: each costs its full time."""
+        self._verified += 1
+        if outcome == Status.TIMEOUT.value:
+            self._timeouts += 1
+            self._on_timeout(self._timeouts, self._verified)
 
     def _verdict(self, prompt: Prompt, answer: str, math: MathOutcome | None) -> Verdict:
         """Combine the parts that apply to the prompt; the first one, its aspect, rates it."""

@@ -138,6 +138,7 @@ class BatchFileEngine:
         self.count = token_count(model)
         self.closed = threading.Event()
         self.answered: list[_SentFile] = []
+        self.forgetting = threading.Lock()
         self.learning = threading.Lock()
         self.has_learned = False
 
@@ -397,17 +398,19 @@ class _Session:
             self._open.discard(line.of)
 
     def _forget_answered(self, config: EngineConfig) -> None:
-        """Remove the records of files whose answers the caller has had for a while.
+        """Remove the records of files whose answers their caller has had for a while.
 
-        By then the run has stored them, and does not request them again after a crash.
+        By then the run has stored them, and does not request them again after a crash. The file may
+        belong to another call of `generate`, in this thread or in another one.
         """
         now = time.monotonic()
-        for file in list(self._engine.answered):
-            if not self._open.isdisjoint(line.of for line in file.lines.values()):
-                file.answered_at = now
-            elif now - file.answered_at > config.batch_poll_s:
-                self._engine.answered.remove(file)
-                discard(file.record.path(self._engine.folder))
+        with self._engine.forgetting:
+            for file in list(self._engine.answered):
+                if any(None in line.of.drawn for line in file.lines.values()):
+                    file.answered_at = now
+                elif now - file.answered_at > config.batch_poll_s:
+                    self._engine.answered.remove(file)
+                    discard(file.record.path(self._engine.folder))
 
     def _send(self, config: EngineConfig) -> None:
         """Send the queued lines: in files, or directly if there are too few for one."""

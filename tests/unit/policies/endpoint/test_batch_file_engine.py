@@ -13,7 +13,7 @@ from http_server import BatchServer, batching
 from lpfloop.configs.schema import EngineConfig
 from lpfloop.policies.endpoint.batch_file_engine import BatchFileEngine
 from lpfloop.policies.endpoint.openai_engine import OpenAIEngine
-from lpfloop.policies.engines.engine import Completion, Engine, EngineError
+from lpfloop.policies.engines.engine import BatchResult, Completion, Engine, EngineError
 
 COUNT = 100
 
@@ -109,6 +109,34 @@ def test_answered_records_are_forgotten(server, tmp_path):
     assert len(list(engine.generate(iter(batches(1))))) == 1
     assert kept.isdisjoint(path.name for path in tmp_path.iterdir())
     engine.close()
+
+
+def test_records_of_open_batches_are_kept(server, tmp_path):
+    """Another thread of the run does not remove the record of a file that is still needed."""
+    answered, released = threading.Event(), threading.Event()
+
+    def outcome(file: int, _: dict[str, Any]) -> int:
+        if file == 1:
+            answered.set()
+            released.wait()
+        return 200
+
+    server.outcome = outcome
+    engine = opened(server, tmp_path, batch_most=10)
+    [batch, *_] = batches(15)
+    found = list[BatchResult]()
+    thread = threading.Thread(target=lambda: found.extend(engine.generate([batch])), daemon=True)
+    thread.start()
+    answered.wait()
+    kept = {path.name for path in tmp_path.iterdir()}
+    time.sleep(0.1)
+    others = batches(COUNT)[-2:]
+    assert len(list(engine.generate(iter(others)))) == len(others)
+    assert kept <= {path.name for path in tmp_path.iterdir()}
+    released.set()
+    thread.join()
+    engine.close()
+    assert [len(result.answers) for result in found] == [len(batch.requests)]
 
 
 def test_unheard_batch_is_found(server, tmp_path):

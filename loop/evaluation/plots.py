@@ -8,7 +8,7 @@ drawn.
 
 import io
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
@@ -186,40 +186,14 @@ class Intervals:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Heights:
-    """The bars of one colour: a height for each group of bars, or for each bin."""
-
-    label: str
-    values: Sequence[float]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Bars:
-    """A panel of stacked bars: a bar for each group, made of a part of each colour."""
-
-    groups: Sequence[str]
-    parts: Sequence[Heights]
-    title: str
-    y_label: str
-    x_label: str = ""
-
-    def draw(self, axes: "Axes") -> None:
-        """Draw the panel's contents."""
-        places, bottoms, drawn = range(len(self.groups)), [0.0] * len(self.groups), []
-        for part, colour in zip(self.parts, _colours(self.parts), strict=True):
-            drawn.append(axes.bar(places, part.values, bottom=bottoms, color=colour))
-            bottoms = [below + value for below, value in zip(bottoms, part.values, strict=True)]
-        axes.set_xticks(places, [label_of(group, SHORT) for group in self.groups])
-        axes.grid(visible=False, axis="x")
-        _name_parts(axes, drawn, [part.label for part in self.parts])
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Histogram:
-    """A panel of distributions over each other; `edges` has one value more than each of them."""
+    """A panel of distributions over each other, by label.
+
+    `edges` has one value more than each of them.
+    """
 
     edges: Sequence[float]
-    parts: Sequence[Heights]
+    shares: Mapping[str, Sequence[float]]
     title: str
     x_label: str
     y_label: str = "share of each"
@@ -227,14 +201,14 @@ class Histogram:
     def draw(self, axes: "Axes") -> None:
         """Draw the panel's contents."""
         drawn: list[Any] = []
-        for part, colour in zip(self.parts, _colours(self.parts), strict=True):
-            shape: Any = {"values": part.values, "edges": self.edges, "color": colour}
+        for values, colour in zip(self.shares.values(), COLOURS, strict=False):
+            shape: Any = {"values": values, "edges": self.edges, "color": colour}
             drawn.append(axes.stairs(**shape, fill=True, alpha=0.25))
             axes.stairs(**shape, linewidth=1.2)
-        _name_parts(axes, drawn, [part.label for part in self.parts])
+        _name_parts(axes, drawn, list(self.shares))
 
 
-Panel = Lines | Intervals | Bars | Histogram
+Panel = Lines | Intervals | Histogram
 
 
 def label_of(text: str, limit: int = LABEL) -> str:
@@ -243,24 +217,13 @@ def label_of(text: str, limit: int = LABEL) -> str:
     return line if len(line) <= limit else f"{line[: limit - 1]}…"
 
 
-def _colours(parts: Sequence[Heights]) -> list[str]:
-    return [COLOURS[number % len(COLOURS)] for number in range(len(parts))]
-
-
 def _height(panel: Panel) -> float:
     """Return a panel's height in inches: enough for its rows, and for a legend below it."""
-    least = PANEL[1]
-    match panel:
-        case Intervals():
-            return max(least, 1.0 + ROW * len(panel.estimates))
-        case Lines():
-            return least + _legend_height(len(panel.series))
-        case Bars() | Histogram():
-            return least + _legend_height(len(panel.parts))
-
-
-def _legend_height(parts: int) -> float:
-    return ROW * -(-min(parts, LEGEND + 1) // COLUMNS) if parts > WITHIN else 0.0
+    if isinstance(panel, Intervals):
+        return max(PANEL[1], 1.0 + ROW * len(panel.estimates))
+    parts = len(panel.series if isinstance(panel, Lines) else panel.shares)
+    below = -(-min(parts, LEGEND + 1) // COLUMNS) if parts > WITHIN else 0
+    return PANEL[1] + ROW * below
 
 
 def _name_parts(axes: "Axes", drawn: Sequence[Any], labels: Sequence[str]) -> None:

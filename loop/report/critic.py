@@ -17,7 +17,7 @@ from ..data.judged_candidates import is_trusted
 from ..data.splits import DEV, HELD_OUT
 from ..evaluation.critic_check import VERIFIER, AnswerGroup
 from ..evaluation.critic_report import distributions
-from ..evaluation.plots import Heights, Histogram, Panel
+from ..evaluation.plots import Histogram, Panel
 from ..lake.query.critic_scores import DRAFTS, RATING, judged_by_verifier, verified_answers
 from ..lake.query.runs import of_loop
 from ..lake.statistics.clustered_estimates import number_clusters
@@ -151,13 +151,10 @@ def _histograms(bars: pl.DataFrame) -> Iterator[Panel]:
         first = own.filter(right=own["right"][0])
         yield Histogram(
             edges=[*first["low"], first["high"][-1]],
-            parts=[
-                Heights(
-                    label=f"{'right' if right else 'wrong'} ({part['count'].sum():,})",
-                    values=part["share"].to_list(),
-                )
+            shares={
+                f"{'right' if right else 'wrong'} ({part['count'].sum():,})": part["share"]
                 for (right,), part in own.group_by("right", maintain_order=True)
-            ],
+            },
             title=f"{NAMES[score].capitalize()} of M_{iteration}'s answers",
             x_label=NAMES[score],
         )

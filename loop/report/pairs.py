@@ -5,18 +5,17 @@ A refinement is compared with the answer that it refines by the ratings that the
 both. Intervals are over clusters of prompts, and undefined for a single cluster.
 """
 
-import json
 from collections.abc import Iterator
 
 import polars as pl
 
 from ...stores.lake import RunReader
 from ...stores.records import SCORED
-from ..data.judged_candidates import READ, Deciding, is_trusted, verdicts
-from ..evaluation.plots import Intervals, Lines, Panel, PlottedValue
+from ..data.judged_candidates import is_trusted
+from ..evaluation.plots import Intervals, Panel, PlottedValue
 from ..lake.query.figures import clustered_means
-from ..lake.statistics.share_interval import NORMAL, share_interval
-from .section import Section, over_iterations, series_by
+from ..lake.statistics.share_interval import NORMAL
+from .section import Section, over_iterations
 
 ALL_ASPECTS = "all aspects"
 QUANTILES = (0.25, 0.5, 0.75)
@@ -24,15 +23,11 @@ MARGIN, OUTCOME = "margin", "outcome"
 FULL = ("paired", "demonstrated", "unpaired")
 """The outcomes of prompts that gave rows to train on."""
 GROUP = ("iteration", "measure", "name")
-ROUNDS = {
-    **dict.fromkeys(("iteration", "round", "prompts", "refined", "passed"), pl.Int64),
-    **dict.fromkeys(("share", "low", "high"), pl.Float64),
-}
 
 
 def pairs_section(run: RunReader) -> Section:
     """Return the measures of each iteration's pairs, and the gain by refining."""
-    pairs, gains, rounds = pair_rows(run), refinement_rows(run), round_rows(run)
+    pairs, gains = pair_rows(run), refinement_rows(run)
     return Section(
         name="pairs",
         title="Pairs and refinements: what there was to learn from",
@@ -42,8 +37,8 @@ def pairs_section(run: RunReader) -> Section:
             "an aspect left of it is one that refining makes worse."
         ),
         command=f"lpfloop pairs {run.folder.name}",
-        tables={"pairs": pairs, "refinement": gains, "rounds": rounds},
-        panels=[*_pair_panels(pairs), *_gain_panels(gains), *_round_panel(rounds)],
+        tables={"pairs": pairs, "refinement": gains},
+        panels=[*_pair_panels(pairs), *_gain_panels(gains)],
         missing="there is no pair, demonstration or refinement",
     )
 
@@ -195,70 +190,3 @@ def _gain_panels(gains: pl.DataFrame) -> Iterator[Panel]:
         x_label="% of ratings raised less % lowered",
         level=0,
     )
-
-
-def round_rows(run: RunReader) -> pl.DataFrame:
-    """Return how many of an iteration's `prompts` have an answer that passes, after each round.
-
-    Round 0 are the samples, round 1 refinements of those, round 2 refinements of refinements.
-    `refined` counts the prompts with refinements in the round, `passed` the prompts with an answer
-    of this round or one before that the critic passes; `share` is their share.
-    """
-    answers = _in_rounds(run)
-    if answers.filter(pl.col("round") > 0).is_empty():
-        return pl.DataFrame(schema=ROUNDS)
-    deciding = Deciding.of(json.loads(run.journal.meta("config") or "{}"))
-    verdict_rows = verdicts(run.scan("critiques").select(READ["critiques"]), deciding)
-    passed = (
-        verdict_rows.filter("success").select("candidate_id").unique().collect(engine="in-memory")
-    )
-    # Not inside the aggregation, which would look all ids up once per prompt.
-    passes = pl.col("candidate_id").is_in(passed["candidate_id"].implode())
-    first = answers.with_columns(passed=pl.when(passes).then("round"))
-    prompts = first.group_by("iteration", "prompt_id").agg(pl.col("passed").min())
-    rounds = answers.group_by("iteration", "round").agg(refined=pl.col("prompt_id").n_unique())
-    values = prompts.join(rounds, on="iteration").with_columns(
-        value=(pl.col("passed") <= pl.col("round")).fill_null(value=False).cast(pl.Float64)
-    )
-    means = clustered_means(run, values.lazy(), ("iteration", "round")).collect()
-    rows = [
-        (*key, n, refined if key[1] else 0, round(share * n), share, *(within or (None, None)))
-        for *key, share, error, n, refined in means.join(rounds, on=["iteration", "round"])
-        .sort("iteration", "round")
-        .iter_rows()
-        for within in [share_interval(share, error, n)]
-    ]
-    return pl.DataFrame(rows, schema=ROUNDS, orient="row")
-
-
-def _in_rounds(run: RunReader) -> pl.DataFrame:
-    """Return the samples and refinements of a run, each with its round."""
-    columns = ("iteration", "prompt_id", "candidate_id", "parent_id", "kind")
-    every = (
-        run.scan("candidates", columns={*columns})
-        .filter(pl.col("kind").is_in(["sample", "refinement"]), pl.col("iteration") > 0)
-        .select(columns)
-        .collect(engine="streaming")
-    )
-    made, found, number = every.filter(kind="sample"), list[pl.DataFrame](), 0
-    while made.height or not found:
-        found.append(made.with_columns(round=pl.lit(number, pl.Int64)))
-        parents = made.select(parent_id="candidate_id")
-        refined = every.filter(kind="refinement")
-        made, number = refined.join(parents, on="parent_id", how="semi"), number + 1
-    return pl.concat(found)
-
-
-def _round_panel(rows: pl.DataFrame) -> Iterator[Panel]:
-    lines = rows.with_columns(
-        pl.col("share", "low", "high") * 100, label=pl.format("iteration {}", "iteration")
-    )
-    series = series_by(lines, "label", "share", x="round", band=("low", "high"))
-    if series:
-        yield Lines(
-            series=series,
-            title="Prompts with an answer that passes",
-            x_label="round of refinement",
-            y_label="% of prompts",
-            whole_x=True,
-        )

@@ -5,12 +5,11 @@ import polars as pl
 
 from ...stores.lake import RunReader
 from ...stores.side_evals import measured_beside
-from ..evaluation.plots import Bars, Heights
-from .section import MOST_SERIES, Section
+from ..evaluation.plots import Panel
+from .section import Section, over_iterations
 
 BESIDE = "outside the loop"
 """The label of side evals, which are not part of the loop."""
-OTHERS = "others"
 HOUR = 3600
 TITLES = {
     "seconds": "Time (side by side counts twice)",
@@ -32,10 +31,10 @@ def spending_section(run: RunReader) -> Section:
     return Section(
         name="spending",
         title="Spending: time, tokens and money",
-        reading="The tallest part of a bar is what to make cheaper first.",
+        reading="The highest line is what to make cheaper first.",
         command=f"lpfloop status {run.folder.name} --json",
         tables={"spending": rows},
-        panels=[_bars(rows, name) for name in TITLES if (rows[name] > 0).any()],
+        panels=[panel for name in TITLES for panel in _panels(rows, name)],
         missing="no stage has spent anything",
     )
 
@@ -59,29 +58,14 @@ def spending_rows(run: RunReader) -> pl.DataFrame:
     return pl.DataFrame(rows, schema=SCHEMA)
 
 
-def _bars(rows: pl.DataFrame, name: str) -> Bars:
-    """Return a bar for each iteration, of its verbs, those that cost most first."""
+def _panels(rows: pl.DataFrame, name: str) -> list[Panel]:
+    """Return a line for each verb: what it cost in each iteration."""
     short = name == "seconds" and rows[name].sum() < HOUR
     unit, scale = {
         "seconds": ("minutes", 1 / 60) if short else ("hours", 1 / HOUR),
         "tokens": ("thousand tokens", 1 / 1000),
         "money": ("US dollars", 1.0),
     }[name]
-    totals = rows.group_by("verb").agg(pl.col(name).sum()).sort(-pl.col(name), "verb")
-    kept = totals.filter(pl.col(name) > 0)["verb"].to_list()
-    if len(kept) > MOST_SERIES:
-        kept = [*kept[: MOST_SERIES - 1], OTHERS]
-    part = pl.when(pl.col("verb").is_in(kept)).then("verb").otherwise(pl.lit(OTHERS))
-    sums = rows.group_by("iteration", part.alias("part")).agg(pl.col(name).sum() * scale)
-    values = {(iteration, verb): value for iteration, verb, value in sums.iter_rows()}
-    turns = sorted(rows["iteration"].unique())
-    return Bars(
-        groups=[str(turn) for turn in turns],
-        parts=[
-            Heights(label=verb, values=[values.get((turn, verb), 0.0) for turn in turns])
-            for verb in kept
-        ],
-        title=TITLES[name],
-        x_label="iteration",
-        y_label=unit,
-    )
+    sums = rows.group_by("iteration", "verb").agg(value=pl.col(name).sum() * scale)
+    costly = sums.filter((pl.col("value") > 0).any().over("verb"))
+    return over_iterations(costly, "verb", "value", title=TITLES[name], y_label=unit)

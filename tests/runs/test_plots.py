@@ -5,8 +5,6 @@ import re
 import pytest
 
 from lpfloop.loop.evaluation.plots import (
-    Bars,
-    Heights,
     Histogram,
     Intervals,
     Lines,
@@ -43,21 +41,15 @@ def test_same_numbers_give_same_bytes(tmp_path):
         write_plot(tmp_path / "a.gif", PANELS)
 
 
-BARS = Bars(
-    groups=["$a_{b$", "<b>"],
-    parts=[Heights(label="_one", values=[1, 2]), Heights(label="two", values=[3, 4])],
-    title="t",
-    y_label="n",
-)
 HISTOGRAM = Histogram(
     edges=[0, 1, 2],
-    parts=[Heights(label="right", values=[0.5, 0.5])],
+    shares={"$a_{b$": [0.5, 0.5], "<b>": [0.25, 0.75]},
     title="t",
     x_label="reward",
 )
 
 
-@pytest.mark.parametrize("panel", [PANELS[0], BARS, HISTOGRAM])
+@pytest.mark.parametrize("panel", [PANELS[0], HISTOGRAM])
 def test_panel_of_a_page(panel):
     one, other = (page_svg(panel, name) for name in ("one", "other"))
     assert one == page_svg(panel, "one")

@@ -190,7 +190,7 @@ def write_comparison(
         results_by_part,
         spent_lines,
     )
-    from ..evaluation.figure_tables import print_figures
+    from ..lake.query.row_table import print_figures
 
     compared = compared_runs(lake, names, together=together, against=against, task=task)
     if out is not None and not out.is_table:
@@ -308,7 +308,7 @@ def _print_equal(
     from rich.console import Console
 
     from ..data.text_wrap import print_wrapped
-    from ..evaluation.figure_tables import print_figures, print_texts
+    from ..lake.query.row_table import print_figures, print_texts
 
     console, seeds = Console(), len(outcomes[0].courses)
     rows = [_row(outcome) for outcome in outcomes]

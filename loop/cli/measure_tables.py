@@ -8,9 +8,10 @@ from rich.console import Console
 from ...stores.records import Evaluation
 from ..data.sanitize import one_line
 from ..data.splits import HELD_OUT
+from ..data.text_wrap import print_wrapped
 from ..lake.query.critic_scores import ALL, DRAFTS
 from ..lake.query.forgetting import FALL, FALL_OVERALL, PASSED, PREFIX, alarming, is_probe
-from ..lake.query.row_table import print_columns, text_columns
+from ..lake.query.row_table import print_texts
 from ..lake.statistics.share_interval import share_interval
 
 CRITIC = {
@@ -58,7 +59,8 @@ def print_critic(
     ]
     headings = ("Task", "Answers", "n", *(CRITIC[name] for name in shares))
     console.print()
-    print_columns(console, text_columns(headings, rows, left=2), title=TITLE)
+    print_wrapped(console, TITLE)
+    print_texts(console, headings, rows, left=2)
 
 
 def _answers_of(iteration: int, benchmark: str) -> str:
@@ -88,7 +90,8 @@ def print_probes(console: Console, evaluations: Sequence[Evaluation]) -> None:
     ]
     headings = ("Model", *(one_line(name.removeprefix(PREFIX), limit=NAME) for name in probes))
     console.print()
-    print_columns(console, text_columns(headings, rows), title=PROBES)
+    print_wrapped(console, PROBES)
+    print_texts(console, headings, rows, left=1)
 
 
 def _probe_share(

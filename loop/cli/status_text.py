@@ -16,7 +16,7 @@ from ..data.sanitize import one_line, visible
 from ..data.short_id import short_id
 from ..data.text_wrap import print_wrapped
 from ..lake.query.answer_logprobs import format_logprobs, format_survival
-from ..lake.query.row_table import print_columns, text_columns
+from ..lake.query.row_table import print_texts
 
 if TYPE_CHECKING:
     from ...stores.lake import RunReader
@@ -142,7 +142,7 @@ def _print_stages(console: Console, status: Mapping[str, Any]) -> None:
     rows = list(_stages((*status["iterations"], *status["beside"]), plan["ahead"]))
     if rows:
         console.print()
-        print_columns(console, text_columns(STAGES, rows, left=2))
+        print_texts(console, STAGES, rows, left=2)
 
 
 def _snapshot_text(snapshot: Mapping[str, Any]) -> str:

@@ -59,7 +59,7 @@ def study(
     """
     from rich.console import Console
 
-    from ..evaluation.figure_tables import print_texts
+    from ..lake.query.row_table import print_texts
     from ..studies.run_study import StudyRequest, run_study
     from ..studies.study import load_studies, load_study
     from ..studies.study_pages import PageFacts, check_page, write_index, write_page
@@ -122,7 +122,7 @@ def _print_finding(study: "Study", finding: "StudyFinding", where: str) -> None:
     from rich.console import Console
 
     from ..data.text_wrap import print_wrapped
-    from ..evaluation.figure_tables import print_texts
+    from ..lake.query.row_table import print_texts
     from ..studies.study_pages import claim_table
 
     console = Console()

@@ -14,9 +14,9 @@ from rich.console import Console
 
 from ..data.sanitize import one_line
 from ..data.text_wrap import print_wrapped
+from ..lake.query import row_table
 from .critic_check import ESTIMATES, PREFERENCES, AnswerGroup, CriticFigures
 from .figure_tables import measure_columns, measure_fields
-from .figure_tables import print_figures as print_table
 
 NAME = 40
 COUNTS = {"there": "there", "n": "checked", "unscored": "unscored", "unlabelled": "unlabelled"}
@@ -42,7 +42,7 @@ def print_figures(found: Sequence[CriticFigures], limit: int) -> None:
         ("answers", [one_line(one.group, limit=NAME) for one in found]),
         ("labels", [one.against for one in found]),
     ]
-    print_table(console, names, [*counts, *estimates])
+    row_table.print_figures(console, names, [*counts, *estimates])
     for each in found:
         if each.remark:
             line = one_line(f"{each.group}, by {each.against}: {each.remark}", limit=200)

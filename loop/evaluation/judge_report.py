@@ -15,8 +15,9 @@ from ...stores.keys import Json
 from ..data.files import InputError
 from ..data.sanitize import one_line
 from ..data.text_wrap import print_wrapped
+from ..lake.query.row_table import print_figures
 from ..lake.statistics.clustered_estimates import Estimate
-from .figure_tables import measure_columns, measure_fields, print_figures
+from .figure_tables import measure_columns, measure_fields
 from .judge_check import ALL, JUDGE, KAPPAS, MEASURES, PEOPLE, Checked, check
 from .judgment_sources import JudgmentReading, judgments_of
 from .judgments import Judgment, Judgments, collect

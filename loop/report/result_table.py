@@ -8,10 +8,7 @@ from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from rich import box
 from rich.console import Console
-from rich.markup import escape
-from rich.table import Table
 
 from ...stores.records import Scope
 from ..data.sanitize import one_line
@@ -27,16 +24,15 @@ from ..lake.query.format_figures import (
 )
 from ..lake.query.model_figures import ModelFigure, RunResults
 from ..lake.query.policy_figures import WIN_RATE
+from ..lake.query.row_table import print_figures
 from ..lake.query.vocabulary import NOT_BETTER
 
 NO_WIN_RATE = (
     "no win-rate was measured: a critic rates one answer at a time, so name who compares two "
     "(annotation.strong.model) and set assessment.reference=initial"
 )
-NAME, LABEL = 60, 26
-"""The most characters of a group's name, and of a label in a terminal."""
-LEAST = 2
-"""How many models are shown however narrow the terminal is: the first and the one that changed."""
+NAME = 60
+"""The most characters of a group's name."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -184,59 +180,36 @@ def flat_table(table: ResultTable) -> tuple[list[str], list[list[str]]]:
 
 
 def print_results(console: Console, results: RunResults, *, wide: bool = False) -> None:
-    """Print the figures of a run's models.
+    """Print the figures of a run's models: the first, the reported one, and the latest.
 
-    With `wide` all models are shown, with their changes; without it those that fit the terminal:
-    the first, the reported one, then the latest.
+    With `wide` all models are shown, with their changes.
     """
     if not results.rows:
         return
     table = result_table(results)
-    drawn, left_out = _terminal_table(table, console.width, wide=wide)
-    console.print(drawn)
+    lines, models = list(table.lines()), range(len(table.models))
+    shown = models if wide else sorted({0, table.reported, models[-1]})
+    labels = [text if table.families or not cells else f"  {text}" for text, cells in lines]
+    figures = [
+        (
+            table.models[place],
+            [_text(cells[place], wide=wide) if cells else "" for _, cells in lines],
+        )
+        for place in shown
+    ]
+    if not wide:
+        changes = [table.change_of(cells) if cells else "" for _, cells in lines]
+        figures.append((table.change, changes))
+    print_wrapped(console, table.caption)
+    print_figures(console, [("", labels)], figures)
+    left_out = ", ".join(f"M_{results.models[n].iteration}" for n in models if n not in shown)
     if left_out:
-        print_wrapped(console, f"too wide to show: {', '.join(left_out)}; --wide shows all")
+        print_wrapped(console, f"--wide also shows {left_out}")
     if table.note is not None:
         print_wrapped(console, table.note)
     if wide and all(row.figure != WIN_RATE.name for row in results.rows):
         print_wrapped(console, NO_WIN_RATE)
 
 
-def _terminal_table(table: ResultTable, width: int, *, wide: bool) -> tuple[Table, list[str]]:
-    """Return a table for a terminal, and the heads of the columns that do not fit it."""
-    heads, rows = flat_table(table)
-    label = min(LABEL, max(len(row[0]) + 2 for row in rows))
-    change = max(len(row[-1]) for row in rows)
-    texts = [text for row in (heads, *rows) for text in row[1:-1]]
-    value = max(len(part) for text in texts for part in text.split(", "))
-    room = (width - label - change - 2) // (value + 1)
-    shown = [*range(len(table.models))] if wide else _fitting(table, max(LEAST, room))
-    has_change = not wide and room >= len(shown)
-    drawn = Table(title=table.caption, title_justify="left", box=box.SIMPLE_HEAD)
-    drawn.pad_edge, drawn.padding = False, (0, 1, 0, 0)
-    drawn.add_column("", max_width=LABEL, overflow="fold")
-    for place in shown:
-        drawn.add_column(table.models[place], justify="right", no_wrap=not wide)
-    if has_change:
-        drawn.add_column(table.change, justify="right")
-    for number, (text, cells) in enumerate(table.lines()):
-        if not cells:
-            if number:
-                drawn.add_row()
-            drawn.add_row(f"[bold]{escape(text)}[/bold]")
-            continue
-        each = [cells[place] for place in shown]
-        values = [f"{c.value} {c.change}".rstrip() if wide else c.value for c in each]
-        values += [table.change_of(cells)] if has_change else []
-        drawn.add_row(escape(text if table.families else f"  {text}"), *map(escape, values))
-    left_out = [heads[1 + place] for place in range(len(table.models)) if place not in shown]
-    return drawn, left_out + ([] if wide or has_change else [table.change])
-
-
-def _fitting(table: ResultTable, room: int) -> list[int]:
-    """Return the columns that fit: the first, the reported one, then the latest."""
-    kept = {0, table.reported}
-    for place in reversed(range(len(table.models))):
-        if len(kept) < room:
-            kept.add(place)
-    return sorted(kept)
+def _text(cell: ResultCell, *, wide: bool) -> str:
+    return f"{cell.value} {cell.change}".rstrip() if wide else cell.value

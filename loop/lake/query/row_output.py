@@ -192,7 +192,7 @@ def _write_table(frame: pl.LazyFrame, columns: Sequence[str]) -> None:
     found = frame.head(TABLE_ROWS + 1).collect()
     there = columns if set(columns) <= set(found.columns) else ()
     shown = found.head(TABLE_ROWS).select(there or pl.all())
-    print_table(shown, is_list=bool(columns))
+    print_table(shown)
     if found.height > TABLE_ROWS:
         say(f"the first {TABLE_ROWS:,} rows; `--format jsonl` writes them all")
     else:

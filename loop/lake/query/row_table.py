@@ -1,13 +1,14 @@
 # pyright: basic
-"""Rows as a table for people, in the width of their terminal.
+"""Tables in a terminal: lists of rows, and figures.
 
-Columns that do not fit are left out whole and listed below. Texts are wrapped and cut; the two
-answers of a pair share a column that marks their differences.
+Columns of a list that do not fit are left out whole and named below it; its texts are wrapped and
+cut. Columns of figures that do not fit continue in another table.
 """
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 from typing import Any
 
 import polars as pl
@@ -21,7 +22,6 @@ from rich.text import Text
 from ...data.sanitize import one_line
 from ...data.short_id import short_id
 from ...data.text_wrap import print_wrapped
-from ..trace.word_diff import AROUND, STYLES, TOKEN, Span, word_diff
 
 LONGEST = 1000
 """The characters of a cell that are looked at; its lines hold fewer."""
@@ -32,23 +32,21 @@ SHORT_TEXT, LEAST_TEXT = 14, 24
 HEADING = 20
 """A longer word of a heading is an SQL expression, which is broken anywhere."""
 GAP = 2
-CHOSEN, REJECTED = "chosen", "rejected"
-CONTEXT, MOST = 3, 16
-"""The most words that a short diff shows of the context next to a change, and of a change."""
-DIFFERENCE = "[-rejected-] {+chosen+}"
-"""The heading of the merged answers of a pair, which explains the marks."""
 _WORD_END = re.compile(r"_(?=.)")
+
+Column = tuple[str, Sequence[str]]
+"""A heading, and the cell of each row."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DrawnColumn:
-    """A column of a table; only a column of longer texts may be narrower than they are.
+    """A column of a list; only a column of longer texts may be narrower than they are.
 
-    `whole`: ids, and texts that are not broken. `is_prose`: sentences, which are left out last.
+    `whole`: numbers and ids, which are not broken. `is_prose`: sentences, which are left out last.
     """
 
     name: str
-    cells: list[Text]
+    cells: list[str]
     number: bool = False
     whole: bool = False
     is_prose: bool = False
@@ -56,7 +54,7 @@ class DrawnColumn:
     @property
     def most(self) -> int:
         """The width that shows all of its cells."""
-        return max((cell_len(cell.plain) for cell in self.cells), default=0)
+        return max(map(cell_len, self.cells), default=0)
 
     @property
     def is_fixed(self) -> bool:
@@ -97,34 +95,15 @@ class _FirstLines:
         yield Text("\n").join(lines[:LINES])
 
 
-def print_table(shown: pl.DataFrame, *, is_list: bool, console: Console | None = None) -> None:
-    """Print rows; in a list of pairs, both answers share a column."""
-    print_columns(console or Console(), list(_columns(shown, is_list=is_list)))
-
-
-def text_columns(
-    headings: Sequence[str], rows: Sequence[Sequence[str]], *, left: int = 1
-) -> list[DrawnColumn]:
-    """Return unbroken columns of short texts, the first `left` of them names."""
-    return [
-        DrawnColumn(
-            name=heading,
-            cells=[Text(row[place]) for row in rows],
-            number=place >= left,
-            whole=True,
-        )
-        for place, heading in enumerate(headings)
-    ]
-
-
-def print_columns(
-    console: Console, columns: Sequence[DrawnColumn], *, title: str | None = None
-) -> None:
-    """Print a table in the width of a console, and the names of the columns that do not fit."""
-    if title is not None:
-        print_wrapped(console, title)
-    kept = _fitting_columns(columns, console.width)
-    table = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=(0, GAP - 1, 0, 0))
+def print_table(shown: pl.DataFrame, console: Console | None = None) -> None:
+    """Print rows in the width of a console, and the names of the columns that do not fit."""
+    console = console or Console()
+    columns = [_drawn(shown[name]) for name in shown.columns]
+    kept = list(columns)
+    while len(kept) > 1 and sum(c.least + GAP for c in kept) - GAP > console.width:
+        # The first column stays; of equally useful ones the last is left out.
+        kept.remove(min(kept[:0:-1], key=lambda column: (column.is_prose, column.most > 0)))
+    table = _table()
     for column in kept:
         table.add_column(
             Text(column.heading, overflow="fold"),
@@ -133,51 +112,73 @@ def print_columns(
             justify="right" if column.number else "left",
         )
     for cells in zip(*(column.cells for column in kept), strict=True):
-        table.add_row(*map(_FirstLines, cells))
+        table.add_row(*(_FirstLines(Text(cell)) for cell in cells))
     console.print(table)
     left_out = ", ".join(column.name for column in columns if column not in kept)
     if left_out:
         print_wrapped(console, f"left out at {console.width} columns: {left_out}; --json has all")
 
 
-def _fitting_columns(columns: Sequence[DrawnColumn], width: int) -> list[DrawnColumn]:
-    """Return the columns that there is room for: the first one, and rather texts than empty ones.
+def print_figures(console: Console, names: Sequence[Column], figures: Sequence[Column]) -> None:
+    """Print columns of names and of figures; those that do not fit go into further tables."""
+    room = console.width - GAP - 1 - sum(map(_width, names))
+    left = list(figures)
+    while left:
+        fitting = max(1, sum(total <= room for total in accumulate(map(_width, left))))
+        _print_columns(console, names, left[:fitting])
+        left = left[fitting:]
 
-    Of equally useful columns the last one is left out.
+
+def print_texts(
+    console: Console, headings: Sequence[str], rows: Sequence[Sequence[str]], *, left: int = 0
+) -> None:
+    """Print a table of texts, which are folded if the terminal is narrow.
+
+    With `left`, only so many columns are texts; the others are figures.
     """
-    kept = list(columns)
-    while len(kept) > 1 and sum(c.least + GAP for c in kept) - GAP > width:
-        rest = kept[:0:-1]
-        kept.remove(min(rest, key=lambda column: (column.is_prose, column.most > 0)))
-    return kept
+    columns = [(name, [row[n] for row in rows]) for n, name in enumerate(headings)]
+    if left:
+        print_figures(console, columns[:left], columns[left:])
+    else:
+        _print_columns(console, columns, [])
 
 
-def _columns(shown: pl.DataFrame, *, is_list: bool) -> Iterator[DrawnColumn]:
-    """Give the columns as they are drawn."""
-    compared = is_list and {CHOSEN, REJECTED} <= set(shown.columns)
-    for name, dtype in shown.schema.items():
-        if compared and name == CHOSEN:
-            both = shown.select(REJECTED, CHOSEN).iter_rows()
-            columns = [
-                _marked_diff(cell_text(rejected), cell_text(chosen)) for rejected, chosen in both
-            ]
-            yield DrawnColumn(name=DIFFERENCE, cells=columns, is_prose=True)
-        elif not (compared and name == REJECTED):
-            cells = [Text(cell_text(value)) for value in shown[name].to_list()]
-            yield DrawnColumn(
-                name=one_line(name, limit=LONGEST),
-                cells=cells,
-                number=dtype.is_numeric(),
-                whole=name == "id" or name.endswith("_id"),
-                is_prose=_of_texts(dtype) and any(" " in cell.plain for cell in cells),
-            )
+def _width(column: Column) -> int:
+    heading, cells = column
+    return 1 + max(cell_len(text) for text in (*heading.split("\n"), *cells))
 
 
-def _of_texts(dtype: pl.DataType) -> bool:
-    """Whether values are texts, or conversations."""
-    if isinstance(dtype, pl.List) and isinstance(dtype.inner, pl.Struct):
-        return any(field.name == "content" for field in dtype.inner.fields)
-    return dtype == pl.String
+def _print_columns(console: Console, names: Sequence[Column], figures: Sequence[Column]) -> None:
+    table = _table()
+    for heading, _ in names:
+        table.add_column(Text(heading), overflow="fold")
+    for heading, _ in figures:
+        table.add_column(Text(heading), justify="right", no_wrap=True)
+    for row in zip(*(cells for _, cells in (*names, *figures)), strict=True):
+        table.add_row(*map(Text, row))
+    console.print(table)
+
+
+def _table() -> Table:
+    return Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=(0, GAP - 1, 0, 0))
+
+
+def _drawn(column: pl.Series) -> DrawnColumn:
+    """Return a column of rows as it is drawn."""
+    name, dtype = column.name, column.dtype
+    cells = [cell_text(value) for value in column.to_list()]
+    is_conversation = (
+        isinstance(dtype, pl.List)
+        and isinstance(dtype.inner, pl.Struct)
+        and any(field.name == "content" for field in dtype.inner.fields)
+    )
+    return DrawnColumn(
+        name=one_line(name, limit=LONGEST),
+        cells=cells,
+        number=dtype.is_numeric(),
+        whole=name == "id" or name.endswith("_id"),
+        is_prose=(is_conversation or dtype == pl.String) and any(" " in cell for cell in cells),
+    )
 
 
 def cell_text(value: Any) -> str:
@@ -210,28 +211,3 @@ def _flat(value: Any) -> str:
         case _:
             text = str(value)
     return text
-
-
-def _marked_diff(old: str, new: str) -> Text:
-    """Return in short how `new` differs, on one line: changes with a few words of context."""
-    spans = word_diff(old, new)
-    text = Text()
-    for place, span in enumerate(spans):
-        shown = _beside(span, first=not place, last=place == len(spans) - 1)
-        before, after = AROUND[span.kind]
-        space = " " if shown.endswith(" ") else ""
-        text.append(f"{before}{shown.rstrip()}{after}{space}", STYLES[span.kind])
-    return text
-
-
-def _beside(span: Span, *, first: bool, last: bool) -> str:
-    """Return a stretch without its middle, and without an end that is not next to a change."""
-    words = TOKEN.findall(span.text)
-    if span.kind != "same":
-        return span.text if len(words) <= MOST else f"{''.join(words[:MOST])}… "
-    if first and last:
-        return span.text
-    head, tail = (0 if first else CONTEXT), (0 if last else CONTEXT)
-    if len(words) <= head + tail + 1:
-        return span.text
-    return f"{''.join(words[:head])}… {''.join(words[len(words) - tail :])}"

@@ -12,7 +12,7 @@ from rich.text import Text
 
 from ...data.sanitize import one_line, visible
 from ...data.text_wrap import print_wrapped
-from ..query.row_table import print_columns, text_columns
+from ..query.row_table import print_texts
 from .page import Box, Page, Remark
 from .word_diff import AROUND, STYLES, Span
 
@@ -35,7 +35,7 @@ def print_page(page: Page, console: Console | None = None) -> None:
         grid = section.grid
         if grid is not None and grid.rows:
             rows = [[one_line(cell, limit=TITLE) for cell in row] for row in grid.rows]
-            print_columns(console, text_columns(grid.columns, rows, left=grid.names))
+            print_texts(console, grid.columns, rows, left=grid.names)
         for line in section.lines:
             print_wrapped(console, visible(line))
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from rich.console import Console
 
 from lpfloop.loop.data.short_id import short_id
-from lpfloop.loop.lake.query.row_table import LINES, DrawnColumn, print_table
+from lpfloop.loop.lake.query.row_table import LINES, DrawnColumn, print_figures, print_table
 from lpfloop.stores.keys import row_id
 
 NAMES = st.lists(st.text("abcxyz_", min_size=1, max_size=24), min_size=1, max_size=9, unique=True)
@@ -18,7 +18,7 @@ NAMES = st.lists(st.text("abcxyz_", min_size=1, max_size=24), min_size=1, max_si
 def printed(frame, width):
     console = Console(width=width, color_system=None)
     with console.capture() as captured:
-        print_table(frame, is_list=False, console=console)
+        print_table(frame, console)
     return captured.get()
 
 
@@ -72,3 +72,15 @@ def test_headings_break_behind_words():
 )
 def test_short_ids(identity, shown):
     assert short_id(identity) == shown
+
+
+def test_every_figure_is_shown_at_any_width(subtests):
+    figures = [(f"figure {n}", [f"{n}.5 [{n}, {n + 1}]"]) for n in range(4)]
+    for width, tables in ((20, 4), (40, 2), (120, 1)):
+        console = Console(width=width, color_system=None)
+        with console.capture() as captured:
+            print_figures(console, [("method", ["dpo"])], figures)
+        out = captured.get()
+        with subtests.test(width=width):
+            assert all(cells[0] in out for _, cells in figures)
+            assert out.count("dpo") == tables

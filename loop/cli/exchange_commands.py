@@ -1,5 +1,6 @@
 """Commands that bring rows in and out: `import`, `export`, `annotations`."""
 
+from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -8,7 +9,6 @@ import typer
 from ...stores.address import DEFAULT_LAKE, in_lake
 from ..lake.query.forms import FormError
 from .common import chosen_run, folder_of
-from .list_commands import list_rows
 from .options import (
     AnyRun,
     DefaultTask,
@@ -18,14 +18,10 @@ from .options import (
     Layout,
     OneIteration,
     Replace,
-    RowOutput,
     run_names,
 )
 
 if TYPE_CHECKING:
-    import polars as pl
-
-    from ...stores.lake import RunReader
     from ..lake.imports.import_files import Imported
 
 
@@ -151,42 +147,24 @@ def export(
     out.document(done.as_json(), lambda: typer.echo(files))
 
 
-COLUMNS = ("judged_at", "annotator", "said", "comment", "seconds", "state", "first_id")
-QUALITY = ("annotator", "judged", "seconds", "shared", "others", "kappa", "verifier")
-
-
 def annotations(
     name: AnyRun = None,
     *,
-    quality: Annotated[
-        bool,
-        typer.Option("--quality", help="List people instead: pace and agreement."),
-    ] = False,
     commit: Annotated[
-        bool, typer.Option("--commit", help="Only bring what people judged into the run.")
+        bool, typer.Option("--commit", help="Bring what people judged into the run.")
     ] = False,
     lake: Lake = DEFAULT_LAKE,
-    out: RowOutput,
 ) -> None:
-    """List what people judged in `lpfloop view`, or how well they agree."""
-    from ..run.terminal import say
+    """Show how far people agree who judged in `lpfloop view`."""
+    from ..evaluation.people_agreement import agreement_lines
+    from ..lake.query.runs import open_run
 
+    chosen = chosen_run(lake, name)
     if commit:
-        _bring_in(folder_of(lake, chosen_run(lake, name)), lake)
-        return
-
-    def listed(run: "RunReader") -> "pl.LazyFrame":
-        from ..evaluation.annotation_list import annotation_rows, quality_rows
-
-        if quality:
-            rows, sentences = quality_rows(run)
-            for sentence in sentences:
-                say(sentence)
-        else:
-            rows = annotation_rows(run)
-        return rows
-
-    list_rows(lake, name, listed, QUALITY if quality else COLUMNS, out)
+        _bring_in(folder_of(lake, chosen), lake)
+    with closing(open_run(lake, chosen)) as run:
+        for line in agreement_lines(run):
+            typer.echo(line)
 
 
 def _bring_in(folder: Path, lake: Path) -> None:

@@ -24,7 +24,7 @@ from ..data.judged_candidates import HUMAN, TRUSTED
 from ..lake.annotations.bring_in import judgment_rows
 from ..lake.annotations.judging_queue import JudgedItem, QueueRequest, queue_items
 from ..lake.trace.find_row import find
-from .annotator_quality import PeopleAgreement, people_agreement
+from .people_agreement import PeopleAgreement, people_agreement
 
 OVERALL = "Overall"
 """The aspect of answers that no model was prompted to rate."""

@@ -7,7 +7,7 @@ once.
 """
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from enum import StrEnum
 
 import numpy as np
@@ -20,10 +20,10 @@ from ...stores.keys import derive_seed
 from ...stores.lake import RunReader
 from ...stores.records import SCORED, Prompt, Split
 from ..data.files import InputError
-from ..data.judged_candidates import TRUSTED, VERIFIED, is_trusted, last_votes
+from ..data.judged_candidates import TRUSTED, VERIFIED, is_trusted
 from ..data.judged_candidates import VERIFIER as BY_VERIFIER
 from .assess import UNDRAWN
-from .critic_check import LABEL, PEOPLE, PREFERENCES, VERIFIER, AnswerGroup
+from .critic_check import LABEL, PEOPLE, VERIFIER, AnswerGroup
 
 TEXTS_AT_ONCE = 10_000
 """Texts that are verified at once."""
@@ -89,7 +89,6 @@ def judged_groups(run: RunReader, draw: AnswerDraw, verifier: Verifier) -> list[
             for against, prefix in zip((PEOPLE, LABEL), TRUSTED, strict=True)
             for group in _against_given(run, draw, answers, against, prefix)
         ),
-        *_against_preferences(run, draw, answers),
     ]
     if not found:
         raise InputError(_explain_unlabelled(run))
@@ -187,49 +186,6 @@ def _against_given(
         return
     judged = _add_ratings(run, labelled, against=against)
     yield from _groups(judged, draw, against, labelled)
-
-
-def _against_preferences(
-    run: RunReader, draw: AnswerDraw, answers: pl.DataFrame
-) -> Iterator[AnswerGroup]:
-    """Yield the groups of pairs of which people prefer one answer."""
-    pairs = _preferred_pairs(run, answers)
-    if pairs.is_empty():
-        return
-    own = tuple(name for name in draw.by if name not in OF_CRITIQUE)
-    yield from _groups(pairs, replace(draw, by=own), PREFERENCES, pairs)
-
-
-def _preferred_pairs(run: RunReader, answers: pl.DataFrame) -> pl.DataFrame:
-    votes = (
-        last_votes(run.scan("preferences"))
-        .filter(is_trusted("annotator"))
-        .filter(pl.col("preferred").is_in(["first", "second"]))
-        .collect()
-    )
-    first = pl.col("preferred") == "first"
-    sides = votes.select(
-        "preference_id",
-        better=pl.when(first).then("first_id").otherwise("second_id"),
-        worse=pl.when(first).then("second_id").otherwise("first_id"),
-    )
-    named = [pl.concat([sides["better"], sides["worse"]]).unique().alias("candidate_id").to_frame()]
-    named_answers = answers.join(named[0], on="candidate_id", how="semi")
-    labelled = named_answers.with_columns(right=pl.lit(value=True))
-    judged = _add_ratings(run, labelled, against=PREFERENCES)
-    scores = judged.select("candidate_id", "rating", "reward", "unread")
-    joined = sides.join(judged, left_on="better", right_on="candidate_id").join(
-        scores, left_on="worse", right_on="candidate_id", suffix="_worse"
-    )
-    return joined.with_columns(
-        _lead("rating"), _lead("reward"), unread=pl.col("unread") | pl.col("unread_worse")
-    )
-
-
-def _lead(score: str) -> pl.Expr:
-    """Return 1 if the preferred answer has the higher score, 0 if the lower, else a half."""
-    difference = pl.col(score) - pl.col(f"{score}_worse")
-    return ((difference.sign() + 1) / 2).alias(score)
 
 
 def _draw_answers(answers: pl.DataFrame, draw: AnswerDraw) -> pl.DataFrame:

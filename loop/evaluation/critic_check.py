@@ -24,8 +24,8 @@ from ..lake.statistics.clustered_estimates import (
 from ..lake.statistics.roc_area import area_estimate
 
 ALL = "all"
-VERIFIER, PEOPLE, LABEL, PREFERENCES = "verifier", "people", "label", "preferences"
-"""The source of labels: right or wrong, or the better of two; a label is the data set's."""
+VERIFIER, PEOPLE, LABEL = "verifier", "people", "label"
+"""The source of labels, right or wrong; a label is the data set's."""
 ESTIMATES: Mapping[str, str] = {
     # The shares that the critic passes, and that are right.
     "approval": "passed",
@@ -45,9 +45,7 @@ class AnswerGroup:
     """The judged answers of one group, with labels of one source, drawn from `there` of them.
 
     A row has its `cluster`, the mean `rating`, whether it is `passed`, whether the critique is
-    `unread`, the `reward`, and whether it is `right`. Of preferences, a row is a pair: `rating` and
-    `reward` are 1 if the preferred answer has the higher one, 0 if the other has, and one half if
-    they are equal.
+    `unread`, the `reward`, and whether it is `right`.
     """
 
     against: str
@@ -86,13 +84,8 @@ def figures(group: AnswerGroup) -> CriticFigures:
     labelled = group.frame.filter(pl.col("right").is_not_null())
     rated = labelled.filter(pl.col("rating").is_not_null())
     scored = labelled.filter(pl.col("reward").is_not_null())
-    if group.against == PREFERENCES:
-        remark = "of pairs: how often the preferred answer scores higher"
-        found = {"auroc": _won(rated, "rating"), "reward_auroc": _won(scored, "reward")}
-    else:
-        remark = _remark(rated if rated.height else scored)
-        areas = {"auroc": _area(rated, "rating"), "reward_auroc": _area(scored, "reward")}
-        found = {**_confusion(rated), **areas}
+    areas = {"auroc": _area(rated, "rating"), "reward_auroc": _area(scored, "reward")}
+    found = {**_confusion(rated), **areas}
     return CriticFigures(
         against=group.against,
         group=group.title,
@@ -102,7 +95,7 @@ def figures(group: AnswerGroup) -> CriticFigures:
         unscored=int(labelled["unread"].sum()),
         unlabelled=group.frame.height - labelled.height,
         estimates={name: of for name, of in found.items() if of is not None},
-        remark=remark,
+        remark=_remark(rated if rated.height else scored),
     )
 
 
@@ -133,13 +126,6 @@ def _area(answers: pl.DataFrame, score: str) -> Estimate | None:
     if answers.is_empty():
         return None
     return area_estimate(_numbers(answers, score), answers["right"].to_numpy(), _clusters(answers))
-
-
-def _won(pairs: pl.DataFrame, score: str) -> Estimate | None:
-    """Return how often the preferred answer of a pair has the higher score."""
-    if pairs.is_empty():
-        return None
-    return estimate(ratio(_numbers(pairs, score), np.ones(pairs.height)), _clusters(pairs))
 
 
 def _remark(labelled: pl.DataFrame) -> str:

@@ -15,7 +15,7 @@ from rich.console import Console
 from ..data.sanitize import one_line
 from ..data.text_wrap import print_wrapped
 from ..lake.query import row_table
-from .critic_check import ESTIMATES, PREFERENCES, AnswerGroup, CriticFigures
+from .critic_check import ESTIMATES, AnswerGroup, CriticFigures
 from .figure_tables import measure_columns, measure_fields
 
 NAME = 40
@@ -66,13 +66,12 @@ def distributions(groups: Sequence[AnswerGroup]) -> pl.DataFrame:
 
     The bins of a score are the same for all groups, so that they can be compared.
     """
-    single = [group for group in groups if group.against != PREFERENCES]
-    names = dict.fromkeys(name for group in single for name in group.names)
+    names = dict.fromkeys(name for group in groups for name in group.names)
     rows = [
         {"against": group.against, "group": group.title, **names, **group.names, **bar}
         for score, bins in BINS.items()
-        for edges in [_edges([group.frame[score] for group in single], bins)]
-        for group in single
+        for edges in [_edges([group.frame[score] for group in groups], bins)]
+        for group in groups
         for bar in _bars(group.frame, score, edges)
     ]
     schema = {"against": pl.String, "group": pl.String, **DISTRIBUTION}

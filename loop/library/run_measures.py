@@ -13,7 +13,6 @@ from ...stores.derived import derived_names
 from ...stores.records import Scope, Split
 from ..daemon.check_critic import named_groups, run_groups
 from ..daemon.status import daemon_of, overview
-from ..evaluation.annotation_list import annotation_rows, quality_rows
 from ..evaluation.comparison import compared_runs
 from ..evaluation.critic_answers import AnswerDraw
 from ..evaluation.critic_check import figures
@@ -189,10 +188,6 @@ class RunMeasures(RunTables):
             force=force,
         )
         return export_table(job)
-
-    def annotations(self, *, quality: bool = False) -> pl.LazyFrame:
-        """Return people's judgements; with `quality`, their pace and agreement by day."""
-        return quality_rows(self._reader)[0] if quality else annotation_rows(self._reader)
 
     def report(
         self,

@@ -152,9 +152,9 @@ def _histograms(bars: pl.DataFrame) -> Iterator[Panel]:
         yield Histogram(
             edges=[*first["low"], first["high"][-1]],
             shares={
-                f"{'right' if right else 'wrong'} ({part['count'].sum():,})": part["share"]
-                .to_list()
-                .to_list()
+                f"{'right' if right else 'wrong'} ({part['count'].sum():,})": part[
+                    "share"
+                ].to_list()
                 for (right,), part in own.group_by("right", maintain_order=True)
             },
             title=f"{NAMES[score].capitalize()} of M_{iteration}'s answers",

@@ -1,19 +1,17 @@
-"""People's quality: pace, agreement with others and with the verifier, by hand-computed values."""
+"""How far people agree, by hand-computed values."""
 
 from dataclasses import replace
 
 import pytest
 from rows import CRITIQUE, PREFERENCE
 
-from lpfloop.loop.evaluation.annotator_quality import annotator_quality, people_agreement
+from lpfloop.loop.evaluation.people_agreement import people_agreement
 from lpfloop.stores.records import AspectRating
 
 
-def rated(who, answer, rating, seconds=None):
+def rated(who, answer, rating):
     aspect = AspectRating(name="Facts", rating=rating, comment="")
-    return replace(
-        CRITIQUE, critic=who, candidate_id=answer, aspects=(aspect,), judged_seconds=seconds
-    )
+    return replace(CRITIQUE, critic=who, candidate_id=answer, aspects=(aspect,))
 
 
 def voted(who, first, second, preferred):
@@ -22,18 +20,12 @@ def voted(who, first, second, preferred):
 
 ROWS = [
     rated("human:a", "x", -1),
-    rated("human:a", "x", 1, 10.0),
-    rated("human:b", "x", 1, 30.0),
-    rated("human:a", "y", -1, 20.0),
+    rated("human:a", "x", 1),
+    rated("human:b", "x", 1),
+    rated("human:a", "y", -1),
     rated("human:b", "y", 1),
     rated("human:b", "z", 0),
 ]
-
-
-def test_the_last_judgement_counts():
-    a, b = annotator_quality(ROWS, {"x": True, "y": True})
-    assert (a["judged"], a["seconds"], a["shared"], a["others"]) == (2, 15.0, 2, 0.5)
-    assert (a["verified"], a["verifier"], b["verifier"]) == (2, 0.5, 1.0)
 
 
 def test_agreement_of_two_and_of_three():

@@ -1,20 +1,22 @@
 # pyright: basic
-"""The quality of people's judgements: pace, and agreement with others and the verifier.
+"""How far people agree who judged the same answers and pairs.
 
 If a person judged the same answer or pair several times, the last judgement counts. A label is a
 rating of an aspect, or the choice of the better of two answers: three classes either way, as kappas
 need.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from statistics import fmean, median
 
 import numpy as np
+import polars as pl
 
-from ...stores.keys import Json
+from ...stores.frames import frame_rows
+from ...stores.lake import RunReader
 from ...stores.records import Critique, Preference
-from ..lake.statistics.clustered_estimates import OfSums
+from ..data.judged_candidates import HUMAN
+from ..lake.annotations.bring_in import judgment_rows, waiting
 from .kappas import cohen, fleiss
 
 CLASSES = 3
@@ -62,52 +64,27 @@ def people_agreement(rows: Iterable[Said]) -> PeopleAgreement:
     else:
         one, two = (np.array([_count_labels([given[name]]) for given in shared]) for name in people)
         kappa = cohen(one, two.astype(float))
+    value = float(kappa.value(kappa.columns.sum(axis=0).astype(float)))
     return PeopleAgreement(
-        people=people, units=len(shared), agreement=float(same.mean()), kappa=_point(kappa)
+        people=people,
+        units=len(shared),
+        agreement=float(same.mean()),
+        kappa=None if np.isnan(value) else value,
     )
 
 
-def annotator_quality(rows: Iterable[Said], right: Mapping[str, bool]) -> list[dict[str, Json]]:
-    """Return a row for each person: how much, how fast, and how far others agree.
-
-    `others` is the share of other people's labels on the same units that are the same, `kappa`
-    Cohen's with them; `verifier` the share of the person's passes and fails that agree with it;
-    `right` is its verdict by candidate.
-    """
-    last = _latest(rows)
-    by_unit = _labels(last)
-    return [
-        _of_person(name, [row for row in last if _who(row) == name], by_unit, right)
-        for name in sorted({_who(row) for row in last})
-    ]
-
-
-def _of_person(
-    name: str, rows: Sequence[Said], by_unit: Labels, right: Mapping[str, bool]
-) -> dict[str, Json]:
-    took = [row.judged_seconds for row in rows if row.judged_seconds is not None]
-    both = [
-        (given[name], [label for who, label in given.items() if who != name])
-        for given in by_unit.values()
-        if name in given and len(given) > 1
-    ]
-    checked = [
-        all(a.rating in (None, 1) for a in row.aspects) == right[row.candidate_id]
-        for row in rows
-        if isinstance(row, Critique) and row.candidate_id in right
-    ]
-    own = np.array([_count_labels([label]) for label, _ in both])
-    others = np.array([_count_labels(labels) / len(labels) for _, labels in both])
-    return {
-        "annotator": name,
-        "judged": len(rows),
-        "seconds": median(took) if took else None,
-        "shared": len(both),
-        "others": float((own * others).sum(axis=1).mean()) if both else None,
-        "kappa": _point(cohen(own, others)) if both else None,
-        "verified": len(checked),
-        "verifier": fmean(checked) if checked else None,
-    }
+def agreement_lines(run: RunReader) -> Iterator[str]:
+    """Yield how far people agree on a run's answers and pairs; the waiting judgements count."""
+    by_people = pl.col("critic").str.starts_with(HUMAN)
+    critiques = run.scan("critiques").filter(by_people).collect()
+    voted = pl.col("annotator").str.starts_with(HUMAN) & ~pl.col("flipped")
+    votes = run.scan("preferences").filter(voted).collect()
+    stored = [*frame_rows(Critique, critiques), *frame_rows(Preference, votes)]
+    judgments = [*stored, *judgment_rows(waiting(run.folder))]
+    for kind, row_type in (("ratings", Critique), ("pairs", Preference)):
+        own = [row for row in judgments if isinstance(row, row_type)]
+        if own:
+            yield f"{kind}: {people_agreement(own).sentence}"
 
 
 def _latest(rows: Iterable[Said]) -> list[Said]:
@@ -149,8 +126,3 @@ def _labels_of(row: Said) -> Iterator[tuple[tuple[str, ...], int]]:
 
 def _count_labels(labels: Iterable[int]) -> np.ndarray:
     return np.bincount(list(labels), minlength=CLASSES)
-
-
-def _point(measure: OfSums) -> float | None:
-    value = float(measure.value(measure.columns.sum(axis=0).astype(float)))
-    return None if np.isnan(value) else value

@@ -6,10 +6,10 @@ from dataclasses import replace
 from measures import VERIFIED, margin_of_logs, pairs_a_prompt
 from rlrf_arms import COURSE, M, N
 from seed_lines import seed_line
-from tokens_needed import token_ratio, tokens_to_reach
+from tokens_needed import score_at, token_ratio, tokens_to_reach
 
 from lpfloop.loop.evaluation.plots import Lines
-from lpfloop.loop.evaluation.token_course import TokenCourse, score_at, token_course
+from lpfloop.loop.evaluation.token_course import TokenCourse, token_course
 from lpfloop.loop.recipes import RECIPES, rlrf
 from lpfloop.loop.studies.claims import PaperClaim, PaperFigure, SeedEstimate
 from lpfloop.loop.studies.evidence import Evidence

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from itertools import pairwise
 from math import exp, log
 
-from lpfloop.loop.evaluation.token_course import Counted, TokenCourse
-from lpfloop.loop.lake.statistics.seed_interval import SeedMean, seed_mean
+from lpfloop.loop.evaluation.token_course import Counted, Curve, TokenCourse
+from lpfloop.loop.lake.statistics.intervals import SeedMean, seed_mean
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -136,3 +136,12 @@ def _remark(found: Sequence[float | None]) -> str:
     if len(found) == 1:
         told.append("one seed: no interval")
     return "; ".join(told)
+
+
+def score_at(points: Curve, tokens: float) -> float | None:
+    """Return the score after so many tokens, on straight lines between policies; None beyond."""
+    for (before, old), (after, new) in pairwise([*points[:1], *points]):
+        if before <= tokens <= after:
+            part = (tokens - before) / (after - before) if after > before else 1.0
+            return old + (new - old) * part
+    return None

@@ -15,8 +15,9 @@ from .session import turn
 if TYPE_CHECKING:
     from ...stores.keys import Json
     from ..daemon.suite import Suite
-    from ..evaluation.method_outcomes import FigureInterval, MethodOutcome
+    from ..evaluation.method_outcomes import MethodOutcome
     from ..evaluation.pairwise_verdicts import PairwiseVerdict
+    from ..lake.statistics.intervals import SeedMean
 
 
 def compare(
@@ -331,7 +332,7 @@ def _print_equal(
         print_wrapped(console, remark)
 
 
-def _row(outcome: "MethodOutcome") -> "dict[str, FigureInterval]":
+def _row(outcome: "MethodOutcome") -> "dict[str, SeedMean]":
     """Return a method's figures and costs that all its runs measured; M_0 was free."""
     from ..evaluation.compare_runs import INITIAL
     from ..evaluation.method_outcomes import COSTS, FIGURES
@@ -359,7 +360,7 @@ def _heading(name: str) -> str:
     return name.replace("_", " ") if name in COSTS else figure_label(name)
 
 
-def _cell(name: str, found: "FigureInterval | None") -> str:
+def _cell(name: str, found: "SeedMean | None") -> str:
     """Return a figure or a cost with its interval."""
     from ..evaluation.method_outcomes import COSTS
     from ..lake.query.format_figures import format_value

@@ -12,7 +12,7 @@ from ..data.text_wrap import print_wrapped
 from ..lake.query.critic_scores import ALL, DRAFTS
 from ..lake.query.forgetting import FALL, FALL_OVERALL, PASSED, PREFIX, alarming, is_probe
 from ..lake.query.row_table import print_texts
-from ..lake.statistics.share_interval import share_interval
+from ..lake.statistics.intervals import share_interval
 
 CRITIC = {
     "approval": "passed",

@@ -22,7 +22,7 @@ from ...stores.keys import Json, row_id
 from ...stores.records import Candidate, Evaluation, Preference, Reward, Score
 from ...stores.schemas import RowsByType
 from ..data.splits import HELD_OUT
-from ..lake.statistics.clustered_error import mean_error
+from ..lake.statistics.intervals import mean_error
 from ..run.handles import Best, Rows
 from ..run.iteration import Iteration
 from ..run.run import Verb

@@ -19,7 +19,7 @@ from ..lake.query.format_figures import (
     figure_name,
     format_bounds,
     format_difference,
-    format_level,
+    format_levels,
     format_value,
 )
 from ..lake.query.forms import FormError
@@ -181,10 +181,8 @@ def comparison_remarks(found: Sequence[Result]) -> Iterator[str]:
 def lead_levels(found: Sequence[Result], rival: Result) -> str | None:
     """Return the levels of the leads' bounds, as text; None without leads."""
     leads = [r.lead(rival, m) for r in found for m in r.numbers if _is_shown(m) and r is not rival]
-    changes = [c for c in leads if c is not None and c.low is not None]
-    levels = sorted({change.level for change in changes if change.level is not None})
-    labels = list(dict.fromkeys(map(format_level, levels)))
-    return f"leads: one-sided level {' or '.join(labels)} per bound" if labels else None
+    levels = format_levels(c.level for c in leads if c is not None and c.low is not None)
+    return None if levels is None else f"leads: {levels}"
 
 
 def bounds_of(metric: str, measure: Measure) -> tuple[float, float] | None:

@@ -14,14 +14,13 @@ from pathlib import Path
 from ..lake.query.figures import SHARES
 from ..lake.query.runs import open_run
 from ..lake.statistics.decisions import Decision
-from ..lake.statistics.seed_interval import seed_mean
-from ..lake.statistics.share_interval import share_change
+from ..lake.statistics.intervals import SeedMean, seed_mean, share_change
 from ..lake.statistics.student_t import quantile
-from .compare_runs import INITIAL, Measure, Result, by_method
+from .compare_runs import INITIAL, Result, by_method
 from .comparison import bounds_of
 from .pairwise_verdicts import DECIDING, ERROR_RATE, WORTHWHILE, PairwiseVerdict, pairwise_verdicts
 from .plots import Lines, Panel, Series
-from .token_course import Counted, Curve, TokenCourse, TokenPoint, score_at, token_course
+from .token_course import Counted, TokenCourse, TokenPoint, token_course
 
 HOUR, THOUSAND = 3600, 1000
 ENOUGH = 0.9
@@ -34,17 +33,6 @@ AXES: dict[Counted, str] = {
     "policy": "1,000 tokens of the policy",
     "all": "1,000 tokens of policy and judges",
 }
-Point = tuple[float, float, float | None, float | None]
-"""Tokens, score, and the ends of its interval."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FigureInterval:
-    """A mean, and the ends of its 95 % interval if they can be estimated."""
-
-    value: float
-    low: float | None
-    high: float | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,25 +65,22 @@ class MethodOutcome:
         """
         return any(point.cost.policy_tokens < ENOUGH * budget for point in self.points)
 
-    def figure(self, name: str) -> FigureInterval | None:
+    def figure(self, name: str) -> SeedMean | None:
         """Return a figure or a cost of the method; None if a run did not measure it."""
+        if name == "hours":
+            return seed_mean([point.cost.seconds / HOUR for point in self.points])
         if name in COSTS:
-            return _over_seeds([_cost(point, name) for point in self.points])
+            return seed_mean([float(getattr(point.cost, name)) for point in self.points])
         measures = [result.numbers.get(name) for result in self.results]
         known = [measure for measure in measures if measure is not None]
         if not known or len(known) < len(measures):
             return None
         values = [measure.value for measure in known]
         if len(set(values)) > 1:
-            return _over_seeds(values, of_shares=name in SHARES)
+            return seed_mean(values, of_shares=name in SHARES)
         # With one seed, or for M_0 on the same prompts each time, only the prompts show the spread.
-        return measure_interval(name, known[0])
-
-
-def measure_interval(name: str, measure: Measure) -> FigureInterval:
-    """Return a mean over prompts with its interval."""
-    low, high = bounds_of(name, measure) or (None, None)
-    return FigureInterval(value=measure.value, low=low, high=high)
+        low, high = bounds_of(name, known[0]) or (None, None)
+        return SeedMean(value=values[0], low=low, high=high, seeds=len(values))
 
 
 def shared_metric(outcomes: Sequence[MethodOutcome]) -> str | None:
@@ -194,65 +179,27 @@ def _by_seed(outcome: MethodOutcome, metric: str) -> dict[int, float]:
     return found if len(found) == len(outcome.courses) else {}
 
 
-def _cost(point: TokenPoint, name: str) -> float:
-    return point.cost.seconds / HOUR if name == "hours" else float(getattr(point.cost, name))
-
-
-def _over_seeds(values: Sequence[float], *, of_shares: bool = False) -> FigureInterval:
-    mean = seed_mean(values, of_shares=of_shares)
-    return FigureInterval(value=mean.value, low=mean.low, high=mean.high)
-
-
 def token_panels(outcomes: Sequence[MethodOutcome], metric: str) -> list[Panel]:
-    """Return a panel for the policy's tokens, and one for the policy's and its judges'."""
+    """Return a panel for the policy's tokens, and one for the policy's and its judges'.
+
+    Each run is a line: the policies that it made, M_0 first.
+    """
     scale = 100 if metric in SHARES else 1
     return [
         Lines(
-            series=[_series(outcome, metric, of, scale) for outcome in outcomes],
+            series=[
+                Series(
+                    label=f"{outcome.method}, seed {course.seed}",
+                    x=[tokens / THOUSAND for tokens, _ in curve],
+                    y=[scale * score for _, score in curve],
+                )
+                for outcome in outcomes
+                for course in outcome.courses
+                for curve in [course.curve(metric, of=of)]
+            ],
             title=f"{metric} at equal tokens",
             x_label=label,
             y_label=f"{metric}, held-out" + (", %" if scale > 1 else ""),
         )
         for of, label in AXES.items()
     ]
-
-
-def _series(outcome: MethodOutcome, metric: str, of: Counted, scale: float) -> Series:
-    courses = outcome.courses
-    curves = [course.curve(metric, of=of) for course in courses]
-    points = (
-        _mean_curve(curves, of_shares=scale > 1)
-        if len(curves) > 1
-        else _over_prompts(courses[0], curves[0], metric)
-    )
-    sure = all(low is not None and high is not None for *_, low, high in points)
-    return Series(
-        label=outcome.method,
-        x=[x / THOUSAND for x, *_ in points],
-        y=[scale * y for _, y, *_ in points],
-        low=[scale * (low or 0.0) for *_, low, _ in points] if sure else (),
-        high=[scale * (high or 0.0) for *_, high in points] if sure else (),
-    )
-
-
-def _mean_curve(curves: Sequence[Curve], *, of_shares: bool) -> list[Point]:
-    """Return the mean curve, at the tokens of the first run's policies, up to the shortest run."""
-    if not all(curves):
-        return []
-    ends = min(points[-1][0] for points in curves)
-    places = sorted({*(x for x, _ in curves[0] if x < ends), ends})
-    found = list[Point]()
-    for tokens in places:
-        known = [s for points in curves if (s := score_at(points, tokens)) is not None]
-        mean = _over_seeds(known, of_shares=of_shares)
-        found.append((tokens, mean.value, mean.low, mean.high))
-    return found
-
-
-def _over_prompts(course: TokenCourse, curve: Curve, metric: str) -> list[Point]:
-    found = list[Point]()
-    measured = [p.result.numbers[metric] for p in course.points if metric in p.result.numbers]
-    for (x, y), measure in zip(curve, measured, strict=True):
-        within = measure_interval(metric, measure)
-        found.append((x, y, within.low, within.high))
-    return found

@@ -7,7 +7,7 @@ from statistics import fmean
 from ...critics.verify import Verdict
 from ...stores.keys import Json, digest
 from ...stores.records import SCORED, Candidate, Critique, Evaluation, Prompt, Score
-from ..lake.statistics.clustered_error import mean_error
+from ..lake.statistics.intervals import mean_error
 from ..run.iteration import Iteration
 
 Clusters = Mapping[str, str]

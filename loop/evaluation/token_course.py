@@ -10,7 +10,6 @@ compared must not be a fork.
 import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from itertools import pairwise
 from typing import Any, Literal, cast
 
 from ...configs.recipe_names import short_name
@@ -35,13 +34,12 @@ Curve = Sequence[tuple[float, float]]
 class TokenCost:
     """Generated tokens of the policy and of judges, and the number of judge calls.
 
-    `prompt_tokens` are read by both; `seconds` is the time of all these units, trainings included.
+    `seconds` is the time of all these units, trainings included.
     """
 
     policy_tokens: int = 0
     judge_tokens: int = 0
     judge_calls: int = 0
-    prompt_tokens: int = 0
     seconds: float = 0.0
 
     def __add__(self, other: "TokenCost") -> "TokenCost":
@@ -50,7 +48,6 @@ class TokenCost:
             policy_tokens=self.policy_tokens + other.policy_tokens,
             judge_tokens=self.judge_tokens + other.judge_tokens,
             judge_calls=self.judge_calls + other.judge_calls,
-            prompt_tokens=self.prompt_tokens + other.prompt_tokens,
             seconds=self.seconds + other.seconds,
         )
 
@@ -116,7 +113,9 @@ def token_course(run: RunReader, method: str | None = None) -> TokenCourse:
     name = method or short_name(str(config.get("recipe", {}).get("name", "")))
     units = list(spent_units(run.journal))
     points = list[TokenPoint]()
-    for policy in _in_order([*step_policies(run), *checkpoints(run)]):
+    policies = [*step_policies(run), *checkpoints(run)]
+    # In the order of their making: intermediate policies come before M_t.
+    for policy in sorted(policies, key=lambda p: (p.iteration, p.at_step is None, p.at_step or 0)):
         benchmark = step_benchmark(HELD_OUT, policy.at_step)
         result = result_of(run, name, policy.iteration, benchmark)
         if result is not None:
@@ -148,7 +147,6 @@ def spent_units(journal: Reader) -> Iterator[SpentUnit]:
                 policy_tokens=tokens - judged,
                 judge_tokens=judged,
                 judge_calls=calls,
-                prompt_tokens=int(counted.get("prompt_tokens", 0)),
                 seconds=state.seconds / max(1, state.done),
             ),
         )
@@ -165,20 +163,3 @@ def _is_before(unit: SpentUnit, policy: Checkpoint) -> bool:
     if unit.iteration != policy.iteration:
         return unit.iteration < policy.iteration
     return unit.step is None or policy.at_step is None or unit.step <= policy.at_step
-
-
-def _in_order(policies: Sequence[Checkpoint]) -> list[Checkpoint]:
-    """Return policies in the order of their making, intermediate ones before M_t.
-
-    If M_t was chosen among them, the last one is listed by its step.
-    """
-    return sorted(policies, key=lambda p: (p.iteration, p.at_step is None, p.at_step or 0))
-
-
-def score_at(points: Curve, tokens: float) -> float | None:
-    """Return the score after so many tokens, on straight lines between policies; None beyond."""
-    for (before, old), (after, new) in pairwise([*points[:1], *points]):
-        if before <= tokens <= after:
-            part = (tokens - before) / (after - before) if after > before else 1.0
-            return old + (new - old) * part
-    return None

@@ -18,7 +18,7 @@ from ..evaluation.plots import Lines, Panel, Series
 from ..lake.query.figures import LENGTH, figure_values, shown_split
 from ..lake.query.format_figures import figure_label, figure_name, scale_value
 from ..lake.query.policy_figures import APPROVAL, VERIFIED, WIN_RATE
-from ..lake.statistics.share_interval import share_interval
+from ..lake.statistics.intervals import share_interval
 from .section import Section
 
 TARGETS = (VERIFIED.name, WIN_RATE.name)

@@ -14,7 +14,7 @@ from ...stores.records import SCORED
 from ..data.judged_candidates import is_trusted
 from ..evaluation.plots import Intervals, Panel, PlottedValue
 from ..lake.query.figures import clustered_means
-from ..lake.statistics.share_interval import NORMAL
+from ..lake.statistics.intervals import NORMAL
 from .section import Section, over_iterations
 
 ALL_ASPECTS = "all aspects"

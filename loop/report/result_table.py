@@ -96,6 +96,8 @@ def result_table(results: RunResults) -> ResultTable:
     if families:
         places.sort(key=lambda place: _lost(results, place))
     alone = _of_one_task(results)
+    own = [row for row in results.rows if row.iteration == reported.iteration]
+    levels = format_levels(row.change_level for row in own if row.change_low is not None)
     return ResultTable(
         caption=f"Results on {split_name(results.split or HELD_OUT)}{what}",
         models=tuple("\n".join((f"M_{m.iteration}", *m.marks)) for m in results.models),
@@ -103,7 +105,7 @@ def result_table(results: RunResults) -> ResultTable:
         change="95 %" if len(results.models) == 1 else f"M_{reported.iteration} since M_{first}",
         blocks=tuple(_block(results, *place, alone) for place in places),
         families=families,
-        note=format_levels(row for row in results.rows if row.iteration == reported.iteration),
+        note=None if levels is None else f"intervals of changes: {levels}",
     )
 
 

@@ -13,7 +13,7 @@ from math import inf, isnan, nan
 from typing import Literal
 
 from ...stores.keys import Json
-from ..lake.statistics.seed_interval import SeedMean, seed_mean
+from ..lake.statistics.intervals import SeedMean, seed_mean
 
 HOLDS, FAILS, UNDECIDED = "holds", "does not hold", "undecided"
 ClaimVerdict = Literal["holds", "does not hold", "undecided"]

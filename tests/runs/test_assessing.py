@@ -15,7 +15,7 @@ from lpfloop.loop.daemon.loop import run_loop
 from lpfloop.loop.data.files import InputError
 from lpfloop.loop.data.prompts import tiny_prompts
 from lpfloop.loop.lake.query.runs import open_run
-from lpfloop.loop.lake.statistics.clustered_error import mean_error
+from lpfloop.loop.lake.statistics.intervals import mean_error
 from lpfloop.loop.run.stop import StopSignal
 
 SCRIPTED = (

@@ -10,8 +10,6 @@ import polars as pl
 import yaml
 
 from .... import __version__
-from ....configs.schema import ConfigError
-from ....critics.feedback import load_aspects
 from ....stores.digest import run_digest
 from ....stores.lake import RunReader
 
@@ -64,53 +62,31 @@ def card(run: RunReader, contents: Contents) -> str:
 
 def _sections(run: RunReader, contents: Contents) -> Iterator[tuple[str, str]]:
     """Yield the title and the text of each section; it is left out if its text is empty."""
-
-    def rows(table: str) -> pl.LazyFrame:
-        return run.scan(table, iteration=contents.iteration)
-
     prompts, config = run.scan("prompts"), json.loads(run.journal.meta("config") or "{}")
-    yield "Prompts", _count(prompts, {"task": "task", "split": "split"}, "prompts")
-    made = {"kind": "kind", "model": "model", "policy": "checkpoint or source"}
-    models = (
-        _count(rows("candidates"), made, "candidates"),
-        _count(rows("rewards"), {"reward_model": "reward model"}, "rewards"),
-    )
-    yield "Models", "\n\n".join(filter(None, models))
-    yield (
-        "Critics",
-        _count(rows("critiques"), {"critic": "critic", "status": "status"}, "critiques"),
-    )
-    yield "Rubric", _rubric(config.get("critic", {}).get("aspects"))
-    trained = ("pairs", "demonstrations", "unpaired_answers")
-    by_rule = [rows(name).select("rule", table=pl.lit(name)) for name in trained]
-    rules = _count(pl.concat(by_rule), {"table": "table", "rule": "rule"}, "rows")
-    recipe = f"\n\nRecipe: `{json.dumps(config['recipe'])}`" if config.get("recipe") else ""
-    yield "Rules", f"{rules}{recipe}" if rules else ""
+    yield "Prompts", _count(prompts, ("task", "split"), "prompts")
+    for title, table, columns in (
+        ("Models", "candidates", ("kind", "model", "policy")),
+        ("Reward models", "rewards", ("reward_model",)),
+        ("Critics", "critiques", ("critic", "status")),
+    ):
+        rows = run.scan(table, iteration=contents.iteration)
+        yield title, _count(rows, columns, table)
+    yield "Recipe", f"`{json.dumps(config['recipe'])}`" if config.get("recipe") else ""
     licence = contents.license or (
         "not stated; it depends on the sources and on the models that answered. State it with "
         "`--license`"
     )
-    sources = _count(prompts, {"source": "source"}, "prompts")
+    sources = _count(prompts, ("source",), "prompts")
     yield "Sources and licences", f"{sources}\n\nLicence: {licence}."
     yield "Lineage", _lineage(run, contents)
 
 
-def _count(frame: pl.LazyFrame, columns: Mapping[str, str], what: str) -> str:
+def _count(frame: pl.LazyFrame, columns: Sequence[str], what: str) -> str:
     """Return how many rows have the same values of columns, the most first; empty without rows."""
     down = [True, *[False] * len(columns)]
-    counted = frame.group_by(*columns).len("rows").sort("rows", *columns, descending=down)
-    rows = counted.select(*columns, "rows").head(LISTED).collect().rows()
-    return _table((*columns.values(), what), rows) if rows else ""
-
-
-def _rubric(name: str | None) -> str:
-    if not name:
-        return ""
-    try:
-        rows = [aspect.texts for aspect in load_aspects(name)]
-    except ConfigError as error:
-        return f"The aspects are those of `{name}`, which cannot be read any more: {error}"
-    return _table(("aspect", "criteria", "-1", "0", "1"), rows)
+    counted = frame.group_by(columns).len(what).sort(what, *columns, descending=down)
+    rows = counted.select(*columns, what).head(LISTED).collect().rows()
+    return _table((*columns, what), rows) if rows else ""
 
 
 def _lineage(run: RunReader, contents: Contents) -> str:

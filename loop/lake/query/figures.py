@@ -11,7 +11,7 @@ import polars as pl
 
 from ....stores.lake import RunReader
 from ...data.splits import DEV, HELD_OUT, eval_set_benchmark, eval_set_of
-from ..statistics.share_interval import NORMAL, share_interval
+from ..statistics.intervals import NORMAL, share_interval
 from .policy_figures import (
     USUAL,
     Figure,

@@ -10,7 +10,7 @@ from typing import Final
 
 from ....stores.records import Evaluation, Score
 from ...data.step_names import step_of
-from ..statistics.clustered_error import mean_error
+from ..statistics.intervals import mean_error
 
 PREFIX: Final = "probe:"
 """The prefix of probes' benchmarks."""

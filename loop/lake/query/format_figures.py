@@ -79,26 +79,11 @@ def format_level(level: float) -> str:
     return f"{100 * level:.2g} %"
 
 
-def format_levels(rows: Iterable[ModelFigure]) -> str | None:
-    """Return a sentence on the levels of the bounds of changes, by scope; None without bounds."""
-    levels: dict[str, list[float]] = {}
-    for row in rows:
-        if row.change_low is not None and row.change_level is not None:
-            levels.setdefault(row.scope, []).append(row.change_level)
-    ranges = {scope: _range(found) for scope, found in levels.items()}
-    if not ranges:
-        return None
-    of = "of changes: one-sided level"
-    if len(set(ranges.values())) == 1:
-        return f"intervals {of} {next(iter(ranges.values()))} per bound"
-    parts = ", ".join(f"{level} ({scope})" for scope, level in ranges.items())
-    return f"intervals {of} per bound: {parts}"
-
-
-def _range(levels: Iterable[float]) -> str:
-    least, most = min(levels), max(levels)
-    one = format_level(least) == format_level(most)
-    return format_level(most) if one else f"{100 * least:.2g} to {format_level(most)}"
+def format_levels(levels: Iterable[float | None]) -> str | None:
+    """Return the levels of some bounds as text; None without any."""
+    known = sorted(level for level in levels if level is not None)
+    labels = dict.fromkeys(map(format_level, known))
+    return f"one-sided level {' or '.join(labels)} per bound" if labels else None
 
 
 def _scale(figure: str) -> tuple[float, int]:

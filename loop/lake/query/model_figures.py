@@ -10,7 +10,6 @@ totals of a form of scores are means of its categories' means.
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from itertools import groupby
-from math import hypot
 from statistics import fmean
 from typing import Any
 
@@ -21,8 +20,7 @@ from ....stores.keys import Json
 from ....stores.lake import RunReader
 from ....stores.records import PolicyVerdict, Scope
 from ...data.splits import DEV, HELD_OUT, eval_set_of
-from ..statistics.clustered_error import mean_error
-from ..statistics.share_interval import NORMAL
+from ..statistics.intervals import mean_error
 from .figures import (
     NotMeasuredError,
     deciding_of,
@@ -31,7 +29,7 @@ from .figures import (
     place_of,
     shown_split,
 )
-from .measured_change import USUAL_LEVEL, measured_change
+from .measured_change import measured_change
 from .policy_figures import first_and, measured_on
 from .vocabulary import CONTROLLED, RATING
 
@@ -321,8 +319,9 @@ def _of_models(
     """Give one figure of each model on a benchmark: a split, or a set of its prompts."""
     first = numbers[0]
     for number in numbers:
-        value, low, high = number["value"], *_interval(number)
-        change_low, change_high = _of_change(number, first)
+        value, error = number["value"], number["stderr"]
+        within = figure_interval(number["metric"], value, error, number["n"])
+        low, high = within or (None, None)
         yield ModelFigure(
             split=split,
             scope=ALL if eval_set is None else "eval_set",
@@ -336,35 +335,4 @@ def _of_models(
             high=high,
             against=first["iteration"],
             change=value - first["value"],
-            change_low=change_low,
-            change_high=change_high,
-            change_level=None if change_low is None else USUAL_LEVEL,
         )
-
-
-def _interval(number: Mapping[str, Any]) -> tuple[float | None, float | None]:
-    """Return the bounds of a value."""
-    found = figure_interval(number["metric"], number["value"], number["stderr"], number["n"])
-    return found or (None, None)
-
-
-def _of_change(
-    number: Mapping[str, Any], first: Mapping[str, Any]
-) -> tuple[float | None, float | None]:
-    """Return the bounds of a change; None if they are undefined.
-
-    The win-rate's bounds are the value's if the first has no error, as M_0 against itself. For
-    totals both errors count, as if the two had answered different prompts: an upper bound.
-    """
-    if number is first or number["stderr"] is None:
-        return None, None
-    if number["metric"] == CONTROLLED:
-        low, high = _interval(number)
-        if first["stderr"] or low is None or high is None:
-            return None, None
-        return low - first["value"], high - first["value"]
-    if first["stderr"] is None:
-        return None, None
-    half = NORMAL * hypot(number["stderr"], first["stderr"])
-    change = number["value"] - first["value"]
-    return change - half, change + half

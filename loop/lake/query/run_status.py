@@ -17,7 +17,7 @@ from ...data.splits import HELD_OUT, eval_set_of
 from ...run.run_warnings import REMARK
 from ..imports import UNUSED
 from ..search.duplicates import report_iteration
-from ..statistics.share_interval import share_interval
+from ..statistics.intervals import share_interval
 from .answer_logprobs import answer_logprobs, update_survival
 from .critic_scores import AGREEMENT, critic_scores
 from .forgetting import PREFIX, alarming, is_probe

@@ -25,7 +25,7 @@ from math import ceil, exp, log, sqrt
 import numpy as np
 
 from .clustered_estimates import number_clusters
-from .share_interval import share_change
+from .intervals import share_change
 from .student_t import quantile, upper_tail
 
 MOST_NEEDED = 10_000_000

@@ -14,15 +14,12 @@ from math import isnan, sqrt
 import numpy as np
 from numpy.typing import NDArray
 
-from .share_interval import wilson
+from .intervals import TAIL, wilson
 from .student_t import quantile
 
 Numbers = NDArray[np.float64]
 Indices = NDArray[np.int64]
 Values = Numbers | Indices | NDArray[np.bool_]
-
-TAIL = 0.025
-"""The probability beyond either end of an interval."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -20,7 +20,7 @@ from ..query.format_figures import (
     figure_name,
     format_bounds,
     format_difference,
-    format_level,
+    format_levels,
     format_value,
 )
 from ..query.measured_change import measured_change
@@ -294,13 +294,15 @@ def _summary_section(summary: pl.DataFrame) -> PageSection:
         )
         for row in (shown if shown.height else summary).iter_rows(named=True)
     ]
-    notes = [f"--metric or --json also shows {', '.join(left_out)}"]
-    levels = {format_level(row["level"]) for row in summary.to_dicts() if row["low"] is not None}
-    sure = [f"one-sided level {' or '.join(sorted(levels))} per bound"]
+    notes = [f"--metric or --json also shows {', '.join(left_out)}"] if shown.height else []
+    levels = format_levels(summary.filter(pl.col("low").is_not_null())["level"])
     return PageSection(
         heading="",
         grid=Grid(columns=columns, rows=tuple(rows)),
-        lines=(*(sure if levels else ()), *(notes if left_out and shown.height else ())),
+        lines=(
+            *(() if levels is None else (levels,)),
+            *(notes if left_out and shown.height else ()),
+        ),
     )
 
 

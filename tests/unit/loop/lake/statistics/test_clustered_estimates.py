@@ -6,10 +6,9 @@ import numpy as np
 import pytest
 
 from lpfloop.loop.evaluation.kappas import cohen
-from lpfloop.loop.lake.statistics.clustered_error import mean_error
 from lpfloop.loop.lake.statistics.clustered_estimates import OfSums, estimate, ratio
+from lpfloop.loop.lake.statistics.intervals import mean_error, wilson
 from lpfloop.loop.lake.statistics.roc_area import area_estimate
-from lpfloop.loop.lake.statistics.share_interval import wilson
 
 ONES = np.ones(4)
 

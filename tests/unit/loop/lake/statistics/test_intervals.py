@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lpfloop.loop.lake.statistics.share_interval import share_interval, wilson
+from lpfloop.loop.lake.statistics.intervals import share_interval, wilson
 
 
 def test_interval_matches_newcombe(subtests):

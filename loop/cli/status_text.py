@@ -124,6 +124,8 @@ def _warnings(status: Mapping[str, Any]) -> Iterator[str]:
 def _details(status: Mapping[str, Any]) -> Iterator[str]:
     """Yield the work of each role, each iteration's rows, and the side evals."""
     yield from _busy(status["busy"])
+    if status["overlap"]:
+        yield _format_overlap(status["overlap"])
     for iteration in status["iterations"]:
         yield f"iteration {iteration['iteration']}: {_format_counts(iteration['counts'])}"
         yield from (f"  {line}" for line in _made_lines(iteration))
@@ -156,10 +158,8 @@ def _snapshot_text(snapshot: Mapping[str, Any]) -> str:
 
 
 def _made_lines(iteration: Mapping[str, Any]) -> Iterator[str]:
-    """Yield lines on an iteration's filters, its near copies and its training on pairs."""
+    """Yield lines on an iteration's filters and its training on pairs."""
     yield from (_account(account) for account in iteration["filter_counts"])
-    alike = cast("Mapping[str, Mapping[str, Any]]", iteration["duplicates"] or {})
-    yield from (f"near copies: {_alike(what, found)}" for what, found in alike.items())
     if iteration["answers"]:
         yield format_logprobs(iteration["answers"])
     if iteration["update_survival"] is not None:
@@ -273,26 +273,20 @@ def _fate(name: str, outcome: Mapping[str, Any]) -> str:
     return f"{outcome['count']:,} {name}"
 
 
-def _alike(what: str, found: Mapping[str, Any]) -> str:
-    """Return how many near copies are among an iteration's candidates, or among all prompts."""
-    if what == "prompts":
-        near = f"{found['near_across']:,} of {found['rows']:,} prompts"
-        text = (
-            f"{found['overlapping']:,} of {found['held_out']:,} held-out prompts overlap with train"
-        )
-        sharing = [
-            f"{eval_set} {of['overlapping']:,} of {of['held_out']:,}"
-            for eval_set, of in found.get("eval_sets", {}).items()
-            if of["overlapping"]
-        ]
-        text += f" ({', '.join(sharing)})" if sharing else ""
-        if found.get("dev"):
-            text += f", {found['dev_overlapping']:,} of {found['dev']:,} dev prompts"
-        if found.get("dev_in_held_out"):
-            text += f"; {found['dev_in_held_out']:,} dev prompts overlap with held-out ones"
-        return f"{near}; {text}"
-    within, across = f"{found['near_within']:,}", f"{found['near_across']:,}"
-    return f"of {found['sampled']:,} candidates {within} within a prompt, {across} across prompts"
+def _format_overlap(found: Mapping[str, Any]) -> str:
+    """Return how many prompts of a run's splits overlap with others."""
+    text = f"{found['overlapping']:,} of {found['held_out']:,} held-out prompts overlap with train"
+    sharing = [
+        f"{eval_set} {of['overlapping']:,} of {of['held_out']:,}"
+        for eval_set, of in found["eval_sets"].items()
+        if of["overlapping"]
+    ]
+    text += f" ({', '.join(sharing)})" if sharing else ""
+    if found["dev"]:
+        text += f", {found['dev_overlapping']:,} of {found['dev']:,} dev prompts"
+    if found["dev_in_held_out"]:
+        text += f"; {found['dev_in_held_out']:,} dev prompts overlap with held-out ones"
+    return text
 
 
 def _format_counts(counts: Mapping[str, Any]) -> str:

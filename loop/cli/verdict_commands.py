@@ -153,15 +153,6 @@ def file_lines(found: "RecordedVerdict") -> list[str]:
         f"  {found.figure}: {_numbers(all_told, found.figure)}",
         f"  {_prompts(all_told)}",
     ]
-    for kind, parts in found.parts.items():
-        lines += [
-            f"  {kind} {part}: {d.answer}; {_numbers(d, found.figure)}; {d.n} prompts"
-            for part, d in parts.items()
-        ]
-    if found.lost:
-        lines.append(f"  significantly worse: {', '.join(found.lost)}")
-    if found.gained:
-        lines.append(f"  significantly better: {', '.join(found.gained)}")
     if found.lengths is not None:
         lines.append("  mean length: {:.0f} → {:.0f} characters".format(*found.lengths))
     if (rate := found.controlled) is not None:

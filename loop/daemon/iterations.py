@@ -12,7 +12,7 @@ from ..data.splits import HELD_OUT
 from ..evaluation.check_drafts import check_drafts
 from ..evaluation.checkpoint_history import CheckpointHistory
 from ..evaluation.overoptimization_checks import stop_at_alarms
-from ..lake.search.duplicates import note_duplicates
+from ..lake.search.prompt_overlap import note_overlap
 from ..recipes import recipe_entry
 from ..recipes.refusals import judges_itself
 from ..run.handles import Prompts, chunk_prompts
@@ -85,7 +85,8 @@ def turn(
             course = course.having(checkpoint)
         run.flow.settle()
         report_score(run, number, course)
-        note_duplicates(run, number)
+        if number == first:
+            note_overlap(run)
         log_iteration(run, number)
         # On resuming, a later iteration's training may wait there for its turn.
         if number == max(state.iteration for state in run.store.journal.stages()):

@@ -1,8 +1,8 @@
 """Recorded results of two models on the same prompts: of two files, or of one of preferences.
 
 A row has a prompt (`prompt_id` or `id`, or its text) and a value: a boolean, a score, or a
-preference as AlpacaEval stores it. Optional fields are `cluster`, `family` and `task` of the
-prompt, and the answer as `output`.
+preference as AlpacaEval stores it. Optional fields are the `cluster` of the prompt, and the answer
+as `output`.
 
 Figures of different judges, baselines or checkers cannot be compared, since a model would seem to
 win or lose against itself; such comparisons are refused.
@@ -50,8 +50,6 @@ class PromptResult:
     output: str | None
     reference: str | None
     cluster: str | None
-    family: str | None
-    task: str | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -283,10 +281,7 @@ def _result(row: Row, value: float, cluster: str) -> PromptResult:
         text=_text_of(text),
         output=output_in(row, "_2") if compared else answer if isinstance(answer, str) else None,
         reference=output_in(row, "_1") if row.get("output_1") is not None else None,
-        **{
-            part: None if (given := row.get(name)) is None else str(given)
-            for part, name in {"cluster": cluster, "family": "family", "task": "task"}.items()
-        },
+        cluster=None if (given := row.get(cluster)) is None else str(given),
     )
 
 

@@ -1,6 +1,6 @@
 """The verdict on recorded results: is model b better than model a, on the prompts of both?"""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from statistics import fmean
 
@@ -13,16 +13,11 @@ from ..lake.imports.compared_rows import PREFERENCE
 from ..lake.statistics.decisions import (
     Decision,
     PairedResults,
-    better_parts,
     decide,
     level_of_look,
-    parts_of,
-    worse_parts,
 )
 from .length_control import Compared, LengthControlled, Uncontrolled, length_controlled
 from .recorded_results import PairedPrompts, PromptResult
-
-PARTS = ("task", "family")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,18 +39,15 @@ class Standard:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecordedVerdict:
-    """A verdict over all prompts and by part, with the significantly worse and better parts.
+    """A verdict over all prompts; `level` is the level of its bounds.
 
-    `level` is the level of the bounds. `parts` are by kind (task, family) and name. `lengths` are
-    the mean characters of the answers, `controlled` is b's win-rate at equal lengths, if known.
+    `lengths` are the mean characters of the answers, `controlled` is b's win-rate at equal lengths,
+    if known.
     """
 
     figure: str
     level: float
     decision: Decision
-    parts: Mapping[str, Mapping[str, Decision]]
-    lost: Sequence[str]
-    gained: Sequence[str]
     lengths: tuple[float, float] | None
     controlled: LengthControlled | None
     remarks: Sequence[str]
@@ -68,11 +60,6 @@ class RecordedVerdict:
             **asdict(self.decision),
             "figure": self.figure,
             "level": self.level,
-            **{
-                kind: {n: asdict(d) for n, d in found.items()} for kind, found in self.parts.items()
-            },
-            "worse_parts": list(self.lost),
-            "better_parts": list(self.gained),
             "mean_length": None if lengths is None else {"a": lengths[0], "b": lengths[1]},
             "length_controlled": None if self.controlled is None else asdict(self.controlled),
             "remarks": list(self.remarks),
@@ -88,13 +75,12 @@ def verdict_on(paired: PairedPrompts, standard: Standard) -> RecordedVerdict:
         after=[result.value for result in b],
         clusters=clusters,
     )
-    parts = {kind: found for kind in PARTS if (found := _parts(results, a, b, kind, standard))}
     same, remarks = _sameness(paired), list(paired.remarks)
     decision = decide(results, alpha=standard.level, worthwhile=standard.worthwhile)
     if same is not None:
         decision = replace(decision, answer="not better", needed=None)
         remarks.insert(0, same)
-    controlled, rate = _length_controlled(paired, clusters), standard.error_rate
+    controlled = _length_controlled(paired, clusters)
     if guessed is not None:
         remarks.append(guessed)
     if isinstance(controlled, Uncontrolled):
@@ -105,9 +91,6 @@ def verdict_on(paired: PairedPrompts, standard: Standard) -> RecordedVerdict:
         figure=paired.figure,
         level=standard.level,
         decision=decision,
-        parts=parts,
-        lost=[f"{kind} {n}" for kind in parts for n in worse_parts(parts[kind], rate)],
-        gained=[f"{kind} {n}" for kind in parts for n in better_parts(parts[kind], rate)],
         lengths=_lengths(a, b),
         controlled=controlled if isinstance(controlled, LengthControlled) else None,
         remarks=remarks,
@@ -139,20 +122,6 @@ def _prompt(key: str, a: PromptResult, b: PromptResult) -> Prompt:
         source="",
         cluster=a.cluster or b.cluster,
     )
-
-
-def _parts(
-    results: PairedResults,
-    a: Sequence[PromptResult],
-    b: Sequence[PromptResult],
-    kind: str,
-    standard: Standard,
-) -> dict[str, Decision]:
-    names = [getattr(x, kind) or getattr(y, kind) for x, y in zip(a, b, strict=True)]
-    return {
-        name: decide(part, alpha=standard.level, worthwhile=standard.worthwhile)
-        for name, part in parts_of(results, names).items()
-    }
 
 
 def _sameness(paired: PairedPrompts) -> str | None:

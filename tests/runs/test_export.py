@@ -153,12 +153,12 @@ def test_card(export):
     assert card["license"] == "mit"
     assert card["tags"] == ["lpfloop", "trl", "preference", "dpo"]
     assert card["configs"][0]["data_files"] == [{"split": "train", "path": "train.parquet"}]
-    for said in ("| train.parquet | 2 |", "human:ada", "Is every claim supported?", '"top_k": 1'):
+    for said in ("| train.parquet | 2 |", "human:ada", '"top_k": 1'):
         assert said in body
 
 
 def test_failed_export_writes_no_file(lake, tmp_path, monkeypatch):
-    def fail(*_):
+    def fail(*_, **__):
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(exporting, "card", fail)

@@ -60,14 +60,12 @@ def test_gain_with_bounds(tmp_path):
     assert asked("--a", b, "--b", a, "--require", "better")[0] == 1
 
 
-def test_clusters_and_families(tmp_path):
-    fields = {"cluster": lambda n: f"text {n // 20}", "family": lambda n: f"kind {n // 200}"}
+def test_clusters(tmp_path):
+    fields = {"cluster": lambda n: f"text {n // 20}"}
     values = [1 if n < 200 else v if n % 3 else 0 for n, v in enumerate(HALF)]
     a, b = results(tmp_path, "a", HALF, **fields), results(tmp_path, "b", values, **fields)
     found = verdict(a, b)
     assert (found["n"], found["clusters"]) == (400, 20)
-    assert found["worse_parts"] == ["family kind 1"]
-    assert found["better_parts"] == ["family kind 0"]
     alone = verdict(a, b, "--cluster", "id")
     assert alone["clusters"] == 400
     assert alone["low"] > found["low"]

@@ -5,6 +5,7 @@ Rows pass through in batches, so that millions of them take the memory of a few 
 appears whole or not at all.
 """
 
+import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,11 +13,14 @@ from typing import Any
 
 import polars as pl
 import pyarrow as pa
+import yaml
 
+from .... import __version__
 from ....configs.mistakes import alike, did_you_mean, list_names
 from ....configs.schema import ConfigError
 from ....configs.secrecy import row_without_keys, without_keys
 from ....stores.derived import open_derived, scan_derived
+from ....stores.digest import run_digest
 from ....stores.lake import RunReader
 from ....stores.outputs import Record, open_sink, output_folder
 from ....stores.schemas import ROW_TYPES
@@ -24,13 +28,17 @@ from ....stores.stage_files import require_unaltered
 from ...data.pairs import TRAINABLE
 from ...data.training_rows import in_use
 from ..query.runs import open_run
-from .dataset_card import Contents, card
 from .feedback_rows import groups, ultrafeedback
 from .trainer_shapes import DATA, PLAIN, SHAPES, plain_shape
 
 BATCH = 4096
 ULTRAFEEDBACK = "ultrafeedback"
 FORMS = (*SHAPES, ULTRAFEEDBACK, *PLAIN)
+HASHED_ROWS = 200_000
+"""A run with more rows is not hashed for its card, which would take long."""
+SIZES = {"n<1K": 1_000, "1K<n<10K": 10_000, "10K<n<100K": 100_000, "100K<n<1M": 1_000_000}
+LARGER = "1M<n<10M"
+LISTED = 50
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,18 +85,10 @@ def export_table(job: Export) -> Exported:
             if not rows:
                 where = "" if job.iteration is None else f" in iteration {job.iteration}"
                 raise ConfigError(f"run {job.name} contains no {job.table}{where} to export")
-            contents = Contents(
-                title=f"{job.name} {job.table}",
-                table=job.table,
-                form=job.form,
-                file=name,
-                rows=rows,
-                tags=tags,
-                iteration=job.iteration,
-                license=job.license,
-                lineage=_lineage(run, job),
-            )
-            readme = without_keys(card(run, contents))
+            derived = job.derived and open_derived(run.folder, job.derived)
+            lineage = derived.lineage if derived else None
+            told = card(run, job, file=name, rows=rows, tags=tags, lineage=lineage)
+            readme = without_keys(told)
             (draft / "README.md").write_text(readme, encoding="utf-8")
     finally:
         run.close()
@@ -156,8 +156,81 @@ def _pour(rows: Iterator[Record], path: Path, schema: pa.Schema) -> int:
     return count
 
 
-def _lineage(run: RunReader, job: Export) -> Mapping[str, Any] | None:
-    """Return the sources of a derived table."""
-    if job.derived is None:
-        return None
-    return open_derived(run.folder, job.derived).lineage
+def card(
+    run: RunReader,
+    job: Export,
+    *,
+    file: str,
+    rows: int,
+    tags: Sequence[str],
+    lineage: Mapping[str, Any] | None,
+) -> str:
+    """Return the card as Markdown with the YAML header that the Hugging Face hub takes.
+
+    `file` holds the `rows`; `lineage` is that of a derived table.
+    """
+    size = next((name for name, limit in SIZES.items() if rows < limit), LARGER)
+    title, files = f"{job.name} {job.table}", [{"split": "train", "path": file}]
+    header = {
+        "pretty_name": title,
+        "license": job.license or "unknown",
+        "tags": ["lpfloop", *tags],
+        "task_categories": ["text-generation"],
+        "size_categories": [size],
+        "configs": [{"config_name": "default", "data_files": files}],
+    }
+    front = yaml.safe_dump(header, sort_keys=False, allow_unicode=True)
+    which = "all iterations" if job.iteration is None else f"iteration {job.iteration}"
+    about = (
+        f"The {job.table} of run `{run.folder.name}` ({which}) in the form `{job.form}`, "
+        f"written by lpfloop {__version__}."
+    )
+    made = _digest(run) if lineage is None else f"```json\n{json.dumps(lineage, indent=1)}\n```"
+    sections = [*_sections(run, job), ("Lineage", made)]
+    parts = [f"# {title}", about, _table(("file", "rows"), [(file, rows)])]
+    parts += [f"## {name}\n\n{body}" for name, body in sections if body]
+    return f"---\n{front}---\n\n" + "\n\n".join(parts) + "\n"
+
+
+def _sections(run: RunReader, job: Export) -> Iterator[tuple[str, str]]:
+    """Yield the title and the text of each section; it is left out if its text is empty."""
+    prompts, config = run.scan("prompts"), json.loads(run.journal.meta("config") or "{}")
+    yield "Prompts", _count(prompts, ("task", "split"), "prompts")
+    for title, table, columns in (
+        ("Models", "candidates", ("kind", "model", "policy")),
+        ("Reward models", "rewards", ("reward_model",)),
+        ("Critics", "critiques", ("critic", "status")),
+    ):
+        rows = run.scan(table, iteration=job.iteration)
+        yield title, _count(rows, columns, table)
+    yield "Recipe", f"`{json.dumps(config['recipe'])}`" if config.get("recipe") else ""
+    licence = job.license or (
+        "not stated; it depends on the sources and on the models that answered. State it with "
+        "`--license`"
+    )
+    sources = _count(prompts, ("source",), "prompts")
+    yield "Sources and licences", f"{sources}\n\nLicence: {licence}."
+
+
+def _count(frame: pl.LazyFrame, columns: Sequence[str], what: str) -> str:
+    """Return how many rows have the same values of columns, the most first; empty without rows."""
+    down = [True, *[False] * len(columns)]
+    counted = frame.group_by(columns).len(what).sort(what, *columns, descending=down)
+    rows = counted.select(*columns, what).head(LISTED).collect().rows()
+    return _table((*columns, what), rows) if rows else ""
+
+
+def _digest(run: RunReader) -> str:
+    if sum(part.rows for part in run.journal.parts()) <= HASHED_ROWS:
+        return f"Digest of the run: `{run_digest(run.folder)}`."
+    return f"`lpfloop lake digest {run.folder.name}` prints the digest of the run."
+
+
+def _table(header: Sequence[str], rows: Any) -> str:
+    lines = [header, ["---"] * len(header), *rows]
+    return "\n".join("| " + " | ".join(_cell(value) for value in line) + " |" for line in lines)
+
+
+def _cell(value: object) -> str:
+    text = f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else str(value)
+    return " ".join(text.split()).replace("|", "\\|")

@@ -16,7 +16,7 @@ from ...data.filter_counts import accounts
 from ...data.splits import HELD_OUT, eval_set_of
 from ...run.run_warnings import REMARK
 from ..imports import UNUSED
-from ..search.duplicates import report_iteration
+from ..search.prompt_overlap import recorded_overlap
 from ..statistics.intervals import share_interval
 from .answer_logprobs import answer_logprobs, update_survival
 from .critic_scores import AGREEMENT, critic_scores
@@ -65,6 +65,7 @@ def status(run: RunReader, iteration: int | None = None) -> dict[str, Json]:
     return {
         "run": run.folder.name,
         "ended": ending(run.journal),
+        "overlap": recorded_overlap(run.journal),
         "unused": json.loads(run.journal.meta(UNUSED) or "null"),
         "warnings": list[Json]([*_model_changes(run.journal), *_remarks(run.journal), *sinking]),
         "iterations": [
@@ -84,7 +85,6 @@ def status(run: RunReader, iteration: int | None = None) -> dict[str, Json]:
                     account.as_json()
                     for account in accounts([row for row in left_out if row.iteration == number])
                 ],
-                "duplicates": report_iteration(run.journal, number),
                 "answers": trained[number].as_json() if number in trained else None,
                 "update_survival": update_survival(run, number),
                 "seconds": {s.stage: round(s.seconds, 3) for s in stages if s.iteration == number},

@@ -1,1 +1,1 @@
-"""The search index over the texts of a lake, and near copies."""
+"""The search index over the texts of a lake, and the overlap of its prompts."""

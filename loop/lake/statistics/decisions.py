@@ -11,7 +11,7 @@ from math import pi
 import numpy as np
 
 from ....stores.records import Answer
-from .clustered_bounds import bounds, cluster_sums, p_value, prompts_needed
+from .clustered_bounds import bounds, cluster_sums, prompts_needed
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,8 +29,7 @@ class Decision:
 
     `low` and `high` bound the mean difference, each at the requested level; None if clusters are
     too few or too unequal for a bound. `gained` and `lost` are the shares of prompts that got
-    better and worse. `p_better` is how likely a gain like this is without a true gain, `p_worse` a
-    loss like this. `needed` is how many prompts, in clusters like these, would decide if results
+    better and worse. `needed` is how many prompts, in clusters like these, would decide if results
     continued as seen; None if it is decided, or no number would decide.
     """
 
@@ -43,8 +42,6 @@ class Decision:
     high: float | None
     gained: float
     lost: float
-    p_better: float
-    p_worse: float
     answer: Answer
     needed: int | None
 
@@ -100,8 +97,6 @@ def decide(results: PairedResults, *, alpha: float, worthwhile: float) -> Decisi
         high=high,
         gained=float((after > before).mean()),
         lost=float((after < before).mean()),
-        p_better=p_value(sums),
-        p_worse=p_value(sums.negate()),
         answer=answer,
         needed=prompts_needed(sums, alpha, worthwhile) if answer == "undecided" else None,
     )
@@ -119,47 +114,6 @@ def holm(p_values: Mapping[str, float]) -> dict[str, float]:
         most = max(most, min(1.0, (len(ordered) - place) * p_values[name]))
         adjusted[name] = most
     return {name: adjusted[name] for name in p_values}
-
-
-def parts_of(results: PairedResults, names: Sequence[str | None]) -> dict[str, PairedResults]:
-    """Return the results of each part (task, family), by the name of each prompt's part.
-
-    If a part is one cluster, each of its prompts counts as a cluster: the decision is about the
-    part itself, not about others like it.
-    """
-    rows: dict[str, list[int]] = {}
-    for row, name in enumerate(names):
-        if name is not None:
-            rows.setdefault(name, []).append(row)
-    return {name: _part(results, rows[name]) for name in sorted(rows)}
-
-
-def worse_parts(parts: Mapping[str, Decision], alpha: float) -> list[str]:
-    """Return the names of the parts (tasks, families) that are significantly worse.
-
-    Surely: the probability that the result contains any part without a loss is at most `alpha`.
-    """
-    return _significant({name: part.p_worse for name, part in parts.items()}, alpha)
-
-
-def better_parts(parts: Mapping[str, Decision], alpha: float) -> list[str]:
-    """Return the names of the significantly better parts, as in `worse_parts`."""
-    return _significant({name: part.p_better for name, part in parts.items()}, alpha)
-
-
-def _significant(p_values: Mapping[str, float], alpha: float) -> list[str]:
-    return [name for name, p in holm(p_values).items() if p <= alpha]
-
-
-def _part(results: PairedResults, rows: Sequence[int]) -> PairedResults:
-    clusters = [results.clusters[row] for row in rows]
-    if len(set(clusters)) == 1:
-        clusters = [str(row) for row in rows]
-    return PairedResults(
-        before=[results.before[row] for row in rows],
-        after=[results.after[row] for row in rows],
-        clusters=clusters,
-    )
 
 
 def too_few(prompts: int, clusters: int) -> str:

@@ -18,7 +18,7 @@ from typing import Literal
 
 import numpy as np
 
-from lpfloop.loop.evaluation.observed import (
+from lpfloop.loop.evaluation.observe import (
     CRITIC,
     Observation,
     ObservedAnswer,

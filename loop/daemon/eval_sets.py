@@ -13,7 +13,7 @@ from ...stores.records import Checkpoint, Prompt, Split
 from ..data.splits import DEV, HELD_OUT, eval_set_benchmark
 from ..evaluation.assess import evaluate
 from ..evaluation.checkpoint_history import CheckpointHistory
-from ..evaluation.observed import FEWEST
+from ..evaluation.observe import FEWEST
 from ..evaluation.overoptimization_checks import watch
 from ..evaluation.policy_verdicts import commit_verdicts
 from ..evaluation.probe import probe

@@ -82,13 +82,16 @@ def judged_groups(run: RunReader, draw: AnswerDraw, verifier: Verifier) -> list[
     verifiable = answers if verifier.own is not None else answers.filter("verifiable")
     if _only_verified(run):
         verifiable = verifiable.clear()
+    drawn = _draw_answers(verifiable, draw)
+    labelled = {VERIFIER: drawn.join(_verdicts(run, drawn, verifier), "candidate_id", "left")}
+    there = {VERIFIER: verifiable}
+    for against, prefix in zip((PEOPLE, LABEL), TRUSTED, strict=True):
+        labelled[against] = there[against] = _add_given(run, answers, prefix)
     found = [
-        *_against_verifier(run, draw, verifier, verifiable),
-        *(
-            group
-            for against, prefix in zip((PEOPLE, LABEL), TRUSTED, strict=True)
-            for group in _against_given(run, draw, answers, against, prefix)
-        ),
+        group
+        for against, rows in labelled.items()
+        if rows.height
+        for group in _groups(run, draw, against, rows, there[against])
     ]
     if not found:
         raise InputError(_explain_unlabelled(run))
@@ -157,50 +160,31 @@ def _prompts(run: RunReader) -> pl.LazyFrame:
     )
 
 
-def _against_verifier(
-    run: RunReader, draw: AnswerDraw, verifier: Verifier, answers: pl.DataFrame
-) -> Iterator[AnswerGroup]:
-    if answers.is_empty():
-        return
-    drawn = _draw_answers(answers, draw)
-    labelled = drawn.join(_verdicts(run, drawn, verifier), on="candidate_id", how="left")
-    judged = _add_ratings(run, labelled, against=VERIFIER)
-    overall = judged.filter(OVERALL)
-    yield AnswerGroup(against=VERIFIER, names={}, there=answers.height, frame=overall)
-    yield from _split_up(judged.filter(GROUPWISE), draw, VERIFIER, answers)
-
-
-def _against_given(
-    run: RunReader, draw: AnswerDraw, answers: pl.DataFrame, against: str, prefix: str
-) -> Iterator[AnswerGroup]:
-    """Yield the groups of answers that people rated, or that the data set labels.
+def _add_given(run: RunReader, answers: pl.DataFrame, prefix: str) -> pl.DataFrame:
+    """Return the answers that people rated, or that the data set labels, and if they are right.
 
     The majority of several decides, and a tie gives null.
     """
-    ratings = _ratings(run, answers, by=prefix)
     passed = pl.col("passed").cast(pl.Float64).mean()
     right = pl.when(passed != 0.5).then(passed > 0.5)  # noqa: PLR2004 -- a half
-    labels = ratings.unique(["candidate_id", "critic"], keep="last").group_by("candidate_id")
-    labelled = answers.join(labels.agg(right=right), on="candidate_id")
-    if labelled.is_empty():
-        return
-    judged = _add_ratings(run, labelled, against=against)
-    yield from _groups(judged, draw, against, labelled)
+    last = _ratings(run, answers, by=prefix).unique(["candidate_id", "critic"], keep="last")
+    labels = last.group_by("candidate_id").agg(right=right)
+    every = pl.lit(value=True)
+    return answers.join(labels, on="candidate_id").with_columns(
+        every.alias(OVERALL), every.alias(GROUPWISE)
+    )
 
 
 def _draw_answers(answers: pl.DataFrame, draw: AnswerDraw) -> pl.DataFrame:
     """Return as many answers as asked for, of all and of each group, in an order by the seed."""
     place = pl.col("order").rank("ordinal")
     own = place.over([*draw.names]) if draw.names else place
-    marked = answers.with_columns(_order(answers, draw.seed)).with_columns(
+    generator = np.random.default_rng(derive_seed(draw.seed, "critic-check", "draw"))
+    order = pl.Series("order", generator.permutation(answers.height))
+    marked = answers.with_columns(order).with_columns(
         (place <= draw.limit).alias(OVERALL), (own <= draw.limit).alias(GROUPWISE)
     )
     return marked.filter(pl.col(OVERALL) | pl.col(GROUPWISE)).drop("order")
-
-
-def _order(answers: pl.DataFrame, seed: int) -> pl.Series:
-    generator = np.random.default_rng(derive_seed(seed, "critic-check", "draw"))
-    return pl.Series("order", generator.permutation(answers.height))
 
 
 def _verdicts(run: RunReader, answers: pl.DataFrame, verifier: Verifier) -> pl.DataFrame:
@@ -293,32 +277,25 @@ def _ratings(run: RunReader, answers: pl.DataFrame, *, by: str | None = None) ->
 
 
 def _groups(
-    judged: pl.DataFrame, draw: AnswerDraw, against: str, answers: pl.DataFrame
+    run: RunReader, draw: AnswerDraw, against: str, labelled: pl.DataFrame, there: pl.DataFrame
 ) -> Iterator[AnswerGroup]:
-    """Yield all judged answers, then group by group."""
-    yield AnswerGroup(against=against, names={}, there=answers.height, frame=judged)
-    yield from _split_up(judged, draw, against, answers)
-
-
-def _split_up(
-    judged: pl.DataFrame, draw: AnswerDraw, against: str, answers: pl.DataFrame
-) -> Iterator[AnswerGroup]:
-    """Yield judged answers group by group; `answers` are those that they were drawn from."""
+    """Yield all labelled answers, then group by group; they were drawn from those `there`."""
+    judged = _add_ratings(run, labelled, against=against)
+    yield AnswerGroup(against=against, names={}, there=there.height, frame=judged.filter(OVERALL))
     groups, names = draw.groups, draw.names
     if not groups:
         return
-    frame = _by_aspect(judged) if CheckBy.ASPECT in groups else judged
-    there = (
-        {tuple(row[:-1]): row[-1] for row in answers.group_by(*names).len().iter_rows()}
-        if names
-        else {(): answers.height}
-    )
+    frame = judged.filter(GROUPWISE)
+    frame = _by_aspect(frame) if CheckBy.ASPECT in groups else frame
+    sizes = {(): there.height}
+    if names:
+        sizes = {tuple(row[:-1]): row[-1] for row in there.group_by(*names).len().iter_rows()}
     for part in frame.sort(*groups, nulls_last=True).partition_by(*groups, maintain_order=True):
         values = part.row(0, named=True)
         yield AnswerGroup(
             against=against,
             names={name: values[name] for name in groups},
-            there=there[tuple(values[name] for name in names)],
+            there=sizes[tuple(values[name] for name in names)],
             frame=part,
         )
 

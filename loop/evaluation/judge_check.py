@@ -23,7 +23,6 @@ from ..lake.statistics.clustered_estimates import (
 from . import judge_statistics as statistics
 from .judge_statistics import FIRST, SECOND, TIE, Counts
 from .judgments import ORDERS, Judgments, Votes, together
-from .kappas import cohen, fleiss
 
 PEOPLE, JUDGE, POOL = "people", "judge", "pool"
 ALL = "all"
@@ -160,7 +159,7 @@ def _measures(
     labels, people = votes.labels, judgments.people.labels
     own = statistics.held_out_agreement(labels, PANEL)
     found = {
-        "fleiss": fleiss(labels),
+        "fleiss": statistics.fleiss(labels),
         "variance": statistics.error(own),
         "longer": statistics.preference_for(judgments.longer, labels),
         "lists": statistics.preference_for(judgments.lists, labels),
@@ -174,7 +173,7 @@ def _measures(
     if second is not None and votes is not second:
         other = statistics.shares_of(second.labels)
         found["second"] = statistics.match_rate(labels, other)
-        found["second_cohen"] = cohen(labels, other)
+        found["second_cohen"] = statistics.cohen(labels, other)
     return found if sign is None else found | _wins(labels, people, sign)
 
 
@@ -183,7 +182,7 @@ def _against_people(labels: Counts, people: Counts) -> dict[str, OfSums]:
     same = statistics.majorities_agreement(labels, people, PANEL)
     return {
         "agreement": statistics.match_rate(labels, majority),
-        "cohen": cohen(labels, majority),
+        "cohen": statistics.cohen(labels, majority),
         "decided": statistics.match_rate(labels[:, :TIE], decided),
         "held_out": statistics.match_rate(labels, statistics.in_place_standard(people, PANEL)),
         "person": statistics.match_rate(labels, statistics.shares_of(people)),

@@ -17,8 +17,7 @@ from ..lake.query.alarm_list import alarm_fields, code_of
 from ..run.iteration import Iteration
 from ..run.outcomes import WENT_ON, AlarmStopError
 from ..run.run import Run, Verb, Work
-from .observe import answer_units, compared_iterations, observe_policy
-from .observed import Observation
+from .observe import Observation, answer_units, compared_iterations, observe_policy
 from .probe import ALARM
 from .raise_alarms import raise_alarms
 from .style_alarms import STYLE, style_numbers

@@ -17,7 +17,7 @@ from ...stores.lake import RunReader
 from ...stores.records import Critique, Preference
 from ..data.judged_candidates import HUMAN
 from ..lake.annotations.bring_in import judgment_rows, waiting
-from .kappas import cohen, fleiss
+from .judge_statistics import cohen, fleiss
 
 CLASSES = 3
 Said = Critique | Preference

@@ -17,7 +17,7 @@ from ...stores.records import Alarm, Scope
 from ..lake.query.alarm_list import UNVERIFIED
 from ..lake.statistics.decisions import holm
 from ..stages.step_alarms import MOST_KL
-from .observed import (
+from .observe import (
     CRITIC,
     ERROR_RATE,
     LEAST_CHANGE,

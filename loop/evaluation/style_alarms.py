@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from statistics import fmean
 
 from ...stores.records import Alarm
-from .observed import (
+from .observe import (
     ERROR_RATE,
     Observation,
     ObservedLessons,

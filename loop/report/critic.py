@@ -1,25 +1,21 @@
 # pyright: basic
 """How ratings and rewards separate right from wrong answers, as in RLRF's Figures 2 and 3.
 
-Distributions over each other, the area under the ROC curve by iteration and aspect, and the shares
-of judges' replies that could not be read.
+Distributions over each other, and the area under the ROC curve by iteration and aspect.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 import polars as pl
 
-from ...critics.status import WAS_READ
 from ...stores.lake import RunReader
-from ..data.judged_candidates import is_trusted
 from ..data.splits import DEV, HELD_OUT
 from ..evaluation.critic_check import VERIFIER, AnswerGroup
 from ..evaluation.critic_report import distributions
 from ..evaluation.plots import Histogram, Panel
 from ..lake.query.critic_scores import DRAFTS, RATING, judged_by_verifier, verified_answers
-from ..lake.query.runs import of_loop
 from ..lake.statistics.clustered_estimates import number_clusters
 from ..lake.statistics.roc_area import area_estimate
 from .section import Section, over_iterations
@@ -28,8 +24,6 @@ ALL, REWARD = "all aspects", "reward"
 NAMES = {"rating": "mean rating", REWARD: "reward"}
 LIMIT = 2000
 """So many answers of an iteration at most: their ids are hashes, so the first are any."""
-JUDGES = {"critiques": "critic", "grades": "annotator", "preferences": "annotator"}
-"""The tables of judgments, and the column of their judge."""
 AREAS = {
     **dict.fromkeys(("benchmark", "aspect"), pl.String),
     **dict.fromkeys(("iteration", "n"), pl.Int64),
@@ -42,7 +36,6 @@ def critic_section(run: RunReader) -> Section:
     answers = _answers(run)
     areas = pl.DataFrame([*_areas(_by_aspect(run, answers))], schema=AREAS)
     bars = _distributions(answers)
-    unread = _unread(run)
     whole = pl.col("aspect").is_in([ALL, REWARD])
     area: Any = {"y_label": "AUROC, %", "level": 50.0}
     return Section(
@@ -54,7 +47,7 @@ def critic_section(run: RunReader) -> Section:
             "line falls, the policy may be learning to please the critic."
         ),
         command=f"lpfloop critic-check {run.folder.name} --by iteration,aspect --distributions",
-        tables={"critic": areas, "ratings": bars, "unread": unread},
+        tables={"critic": areas, "ratings": bars},
         panels=[
             *over_iterations(
                 areas.filter(whole),
@@ -68,9 +61,6 @@ def critic_section(run: RunReader) -> Section:
                 areas.filter(~whole), "aspect", "auroc", title="Ratings of each aspect", **area
             ),
             *_histograms(bars),
-            *over_iterations(
-                unread, "name", "percent", title="Replies not read", y_label="% of replies"
-            ),
         ],
         missing=(
             "no answer was both rated by a model and verified: nothing was evaluated, nothing can "
@@ -160,24 +150,3 @@ def _histograms(bars: pl.DataFrame) -> Iterator[Panel]:
             title=f"{NAMES[score].capitalize()} of M_{iteration}'s answers",
             x_label=NAMES[score],
         )
-
-
-def _unread(run: RunReader) -> pl.DataFrame:
-    """Return the share of each iteration's replies by models that were not read, by reason."""
-    parts: Sequence[pl.LazyFrame] = [
-        of_loop(run, table, columns={"iteration", "status", judge})
-        .filter(~is_trusted(judge))
-        .group_by("iteration", "status")
-        .len()
-        .select("iteration", "status", "len", table=pl.lit(table))
-        for table, judge in JUDGES.items()
-    ]
-    total = pl.col("len").sum().over("table", "iteration")
-    return (
-        pl.concat(parts)
-        .with_columns(percent=100 * pl.col("len") / total, replies=total)
-        .filter(~pl.col("status").is_in(list(WAS_READ)))
-        .select("iteration", "percent", "replies", name=pl.format("{}: {}", "table", "status"))
-        .sort("iteration", "name")
-        .collect(engine="streaming")
-    )

@@ -4,7 +4,7 @@ Each line is a figure, each column a model. `RunResults.document` is the same as
 `results.html` the same for pages.
 """
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -95,7 +95,6 @@ def result_table(results: RunResults) -> ResultTable:
     places = _places(results)
     if families:
         places.sort(key=lambda place: _lost(results, place))
-    alone = _of_one_task(results)
     own = [row for row in results.rows if row.iteration == reported.iteration]
     levels = format_levels(row.change_level for row in own if row.change_low is not None)
     return ResultTable(
@@ -103,35 +102,22 @@ def result_table(results: RunResults) -> ResultTable:
         models=tuple("\n".join((f"M_{m.iteration}", *m.marks)) for m in results.models),
         reported=results.models.index(reported),
         change="95 %" if len(results.models) == 1 else f"M_{reported.iteration} since M_{first}",
-        blocks=tuple(_block(results, *place, alone) for place in places),
+        blocks=tuple(_block(results, *place) for place in places),
         families=families,
         note=None if levels is None else f"intervals of changes: {levels}",
     )
 
 
 def _places(results: RunResults) -> list[tuple[Scope, str]]:
-    """Return the scopes to show: a task is left out if it equals all prompts or an eval set."""
-    places: dict[tuple[Scope, str], None] = {(row.scope, row.name): None for row in results.rows}
+    """Return the scopes to show: a single task is all prompts."""
+    places = list(dict.fromkeys((row.scope, row.name) for row in results.rows))
     tasks = [place for place in places if place[0] == "task"]
-    if len(tasks) == 1 and ("all", "") in places:
-        return [place for place in places if place not in tasks]
-    values = {
-        place: {(r.figure, r.iteration, r.n, r.value) for r in _of(results, *place)}
-        for place in places
-    }
-    eval_sets = [values[place] for place in places if place[0] == "eval_set"]
-    return [place for place in places if place not in tasks or values[place] not in eval_sets]
+    is_single = len(tasks) == 1 and ("all", "") in places
+    return [place for place in places if not is_single or place not in tasks]
 
 
 def _of(results: RunResults, scope: Scope, name: str) -> list[ModelFigure]:
     return [row for row in results.rows if (row.scope, row.name) == (scope, name)]
-
-
-def _of_one_task(results: RunResults) -> set[str]:
-    """Return the figures that a single one of several tasks has: all prompts need not repeat."""
-    measured = {(row.name, row.figure) for row in results.rows if row.scope == "task"}
-    several = len({name for name, _ in measured}) > 1
-    return {f for _, f in measured if several and sum(f == g for _, g in measured) == 1}
 
 
 def _lost(results: RunResults, place: tuple[Scope, str]) -> tuple[bool, float]:
@@ -140,11 +126,9 @@ def _lost(results: RunResults, place: tuple[Scope, str]) -> tuple[bool, float]:
     return place[0] != "all", min((row.change or 0.0 for row in own), default=0.0)
 
 
-def _block(
-    results: RunResults, scope: Scope, name: str, of_one_task: Collection[str]
-) -> ResultBlock:
+def _block(results: RunResults, scope: Scope, name: str) -> ResultBlock:
     own = _of(results, scope, name)
-    figures = dict.fromkeys(r.figure for r in own if scope != "all" or r.figure not in of_one_task)
+    figures = dict.fromkeys(row.figure for row in own)
     cells = {(row.figure, row.iteration): _cell(row) for row in own}
     called = f"{'eval set ' if scope == 'eval_set' else ''}{one_line(name, limit=NAME)}"
     return ResultBlock(

@@ -10,7 +10,7 @@ feedback model, such as a verifier's verdict or an annotation, are copied unchan
 import json
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 import polars as pl
@@ -50,79 +50,6 @@ COUNTED = ("read", "kept", "unscored_to_scored", "scored_to_unscored", "ratings_
 """How critiques may be read now: again, unchanged, or differently than before."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Reparsing:
-    """All stored replies of a run's feedback model, to be parsed again.
-
-    `judges` are the weights that replied: the critic's, and the policies' that judged themselves.
-    `seed` is the seed of a run whose questions were guarded.
-    """
-
-    run: RunReader
-    critic: FeedbackCritic
-    judges: frozenset[str]
-    seed: int | None
-    parts: Sequence[Part]
-
-    @property
-    def lineage(self) -> dict[str, Json]:
-        """The sources and the way of the derivation."""
-        stages = dict.fromkeys((part.iteration, part.stage) for part in self.parts)
-        return {
-            "verb": "reparse",
-            "run": self.run.folder.name,
-            "table": "critiques",
-            "parser": digest([file_sha256(Path(str(part.__file__))) for part in PARSER]),
-            "rubric": self.critic.digest,
-            "iterations": list(dict.fromkeys(iteration for iteration, _ in stages)),
-            "units": digest([part.unit for part in self.parts]),
-            "reads": [stage_read(self.run, *stage) for stage in stages],
-        }
-
-    def make(self, draft: Draft) -> Mapping[str, Json]:
-        """Add all critiques to a draft; return how many are read differently."""
-        frame = self.run.scan("prompts").collect(engine="in-memory")
-        prompts = {prompt.prompt_id: prompt for prompt in frame_rows(Prompt, frame)}
-        changes, statuses = Counter[str](dict.fromkeys(COUNTED, 0)), Counter[str]()
-        for parts in _batches(self.parts):
-            stored = self.run.scan_parts("critiques", parts).collect(engine="in-memory")
-            answers = self._answers(stored)
-            shown = {row: answers[of] for row, of in stored["critique_id", "candidate_id"].rows()}
-            rows = list[Critique]()
-            for critique in frame_rows(Critique, stored):
-                if critique.critic not in self.judges or not critique.attempts:
-                    changes["kept"] += 1
-                    rows.append(critique)
-                    continue
-                answer = shown[critique.same_as or critique.critique_id]
-                again = self._read_again(critique, prompts[critique.prompt_id], answer)
-                changes.update(_change(critique, again))
-                statuses[again.status] += 1
-                rows.append(again)
-            draft.add("critiques", rows)
-        return {**changes, "statuses": dict(statuses.most_common())}
-
-    def _answers(self, critiques: pl.DataFrame) -> Mapping[str, str]:
-        """Return the texts that critiques are about, by candidate."""
-        answered = critiques.select("candidate_id").unique().lazy()
-        found = [
-            self.run.scan("candidates", iteration=iteration).join(answered, "candidate_id", "semi")
-            for iteration in critiques["iteration"].unique().sort()
-        ]
-        texts = pl.concat(found).select("candidate_id", "text").collect(engine="in-memory")
-        return dict(texts.iter_rows())
-
-    def _read_again(self, critique: Critique, prompt: Prompt, answer: str) -> Critique:
-        finish = ENDS.get(critique.status, "stop")
-        original = critique.same_as or critique.critique_id
-        key = BARE
-        if self.seed is not None:
-            key = GuardKey.of(self.seed, original, by_schema=is_object(critique.text))
-        (reading,) = self.critic.ask(prompt, answer, key).read(critique.text, finish)
-        verified = tuple(aspect for aspect in critique.aspects if aspect.name == VERIFIED)
-        return replace(critique, status=reading.status, aspects=reading.value + verified)
-
-
 def _change(before: Critique, after: Critique) -> Iterator[str]:
     """Yield how a critique is read differently."""
     yield "read"
@@ -140,8 +67,7 @@ def reparse(run: RunReader, name: str | None = None) -> KeptTable:
         DerivedError: if the run lacks critiques, or the name belongs to another lineage.
     """
     require_unaltered(run.journal)
-    parts = run.journal.parts(table="critiques")
-    judges = _judges(run)
+    parts, judges = run.journal.parts(table="critiques"), _judges(run)
     if not judges or not any(part.rows for part in parts):
         raise DerivedError(
             f"run {run.folder.name} contains no replies of a feedback model to parse again"
@@ -150,8 +76,68 @@ def reparse(run: RunReader, name: str | None = None) -> KeptTable:
     config = stored_config(stored, (), {}, to_run=False)
     critic = FeedbackCritic.from_config(config.critic)
     seed = config.seed if config.injection_guard else None
-    made = Reparsing(run=run, critic=critic, judges=judges, seed=seed, parts=parts)
-    return keep(run, name or DEFAULT_NAME, made.lineage, made.make)
+    stages = dict.fromkeys((part.iteration, part.stage) for part in parts)
+    lineage: dict[str, Json] = {
+        "verb": "reparse",
+        "run": run.folder.name,
+        "table": "critiques",
+        "parser": digest([file_sha256(Path(str(part.__file__))) for part in PARSER]),
+        "rubric": critic.digest,
+        "iterations": list(dict.fromkeys(iteration for iteration, _ in stages)),
+        "units": digest([part.unit for part in parts]),
+        "reads": [stage_read(run, *stage) for stage in stages],
+    }
+
+    def make(draft: Draft) -> Mapping[str, Json]:
+        frame = run.scan("prompts").collect(engine="in-memory")
+        prompts = {prompt.prompt_id: prompt for prompt in frame_rows(Prompt, frame)}
+        changes, statuses = Counter[str](dict.fromkeys(COUNTED, 0)), Counter[str]()
+        for some in _batches(parts):
+            critiques = run.scan_parts("critiques", some).collect(engine="in-memory")
+            answers = _answers(run, critiques)
+            shown = {
+                row: answers[of] for row, of in critiques["critique_id", "candidate_id"].rows()
+            }
+            rows = list[Critique]()
+            for critique in frame_rows(Critique, critiques):
+                if critique.critic not in judges or not critique.attempts:
+                    changes["kept"] += 1
+                    rows.append(critique)
+                    continue
+                answer = shown[critique.same_as or critique.critique_id]
+                again = _read_again(critic, seed, critique, prompts[critique.prompt_id], answer)
+                changes.update(_change(critique, again))
+                statuses[again.status] += 1
+                rows.append(again)
+            draft.add("critiques", rows)
+        return {**changes, "statuses": dict(statuses.most_common())}
+
+    return keep(run, name or DEFAULT_NAME, lineage, make)
+
+
+def _answers(run: RunReader, critiques: pl.DataFrame) -> Mapping[str, str]:
+    """Return the texts that critiques are about, by candidate."""
+    answered = critiques.select("candidate_id").unique().lazy()
+    found = [
+        run.scan("candidates", iteration=iteration).join(answered, "candidate_id", "semi")
+        for iteration in critiques["iteration"].unique().sort()
+    ]
+    texts = pl.concat(found).select("candidate_id", "text").collect(engine="in-memory")
+    return dict(texts.iter_rows())
+
+
+def _read_again(
+    critic: FeedbackCritic, seed: int | None, critique: Critique, prompt: Prompt, answer: str
+) -> Critique:
+    """Return a critique as it is read now; `seed` is that of a run with guarded questions."""
+    finish = ENDS.get(critique.status, "stop")
+    original = critique.same_as or critique.critique_id
+    key = BARE
+    if seed is not None:
+        key = GuardKey.of(seed, original, by_schema=is_object(critique.text))
+    (reading,) = critic.ask(prompt, answer, key).read(critique.text, finish)
+    verified = tuple(aspect for aspect in critique.aspects if aspect.name == VERIFIED)
+    return replace(critique, status=reading.status, aspects=reading.value + verified)
 
 
 def _judges(run: RunReader) -> frozenset[str]:

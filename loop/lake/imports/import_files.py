@@ -191,8 +191,7 @@ def _import(job: Import, read: ReadRow, facts: Mapping[str, Json]) -> Imported:
     """Import the files as a new run, or finish an interrupted import."""
     notes = _notes(job)
     notes.files(job.files)
-    found = _count(_read_files(job.files, read, notes), notes)
-    notes.require_few(job.bad_share, "--bad-share")
+    found = _count(job, facts, _read_files(job.files, read, notes), notes)
     identity = digest(facts)
     journal = _journal(job, facts, notes)
     store = RunWriter(journal)
@@ -211,7 +210,7 @@ def _import(job: Import, read: ReadRow, facts: Mapping[str, Json]) -> Imported:
             journal.record("end", f"imported {found.read} rows of {len(job.files)} files")
     finally:
         store.close()
-    return _summary(job, facts, found, notes, again=not pending)
+    return replace(found, again=not pending)
 
 
 def _journal(job: Import, facts: Mapping[str, Json], notes: RowNotes) -> Journal:
@@ -272,8 +271,7 @@ def _annotate(job: Import, make: Maker, facts: Mapping[str, Json]) -> Imported:
         present_ids = present(run, (row for rows in made for row in rows))
     finally:
         run.close()
-    found = _count(made, notes)
-    notes.require_few(job.bad_share, "--bad-share")
+    found = _count(job, facts, made, notes)
     rows = [row for rows in made for row in rows if isinstance(row, Critique | Preference)]
     first = min((row.iteration for row in rows), default=0)
     counts = [replace(counted, iteration=first) for counted in notes.new_filter_counts(found.read)]
@@ -282,7 +280,7 @@ def _annotate(job: Import, make: Maker, facts: Mapping[str, Json]) -> Imported:
         pending = add_annotations(store, [*rows, *counts] if rows else [], identity, present_ids)
     finally:
         store.close()
-    return _summary(job, facts, found, notes, again=not pending)
+    return replace(found, again=not pending)
 
 
 def _read_files(files: Sequence[Path], read: ReadRow, notes: RowNotes) -> Iterator[list[StoredRow]]:
@@ -362,44 +360,32 @@ class _RowsSoFar:
         return first is place
 
 
-@dataclass(kw_only=True)
-class _Count:
-    """How many rows were read, how many rows of each table they gave, and how many stay unrated."""
-
-    read: int = 0
-    rows: Counter[str] = field(default_factory=Counter[str])
-    unrated: int = 0
-
-
-def _count(made: Iterable[Sequence[StoredRow]], notes: RowNotes) -> _Count:
+def _count(
+    job: Import, facts: Mapping[str, Json], made: Iterable[Sequence[StoredRow]], notes: RowNotes
+) -> Imported:
     """Read to the end, and count.
 
     Raises:
-        InputError: for a row that cannot be read, or no rows at all.
+        InputError: for a row that cannot be read, too many bad rows, or no rows at all.
     """
-    count = _Count()
-    for rows in made:
-        count.read += 1
-        count.rows.update(TABLES[type(row)] for row in rows)
-        count.unrated += sum(
-            isinstance(row, Critique | Preference) and row.status == UNRATED for row in rows
+    read, unrated, rows = 0, 0, Counter[str]()
+    for some in made:
+        read += 1
+        rows.update(TABLES[type(row)] for row in some)
+        unrated += sum(
+            isinstance(row, Critique | Preference) and row.status == UNRATED for row in some
         )
-    if not count.read:
+    if not read:
         left_out = "".join(f"; {note}" for note in notes.sentences())
         raise InputError(f"the files hold no rows that can be imported{left_out}")
-    return count
-
-
-def _summary(
-    job: Import, facts: Mapping[str, Json], found: "_Count", notes: RowNotes, *, again: bool
-) -> Imported:
+    notes.require_few(job.bad_share, "--bad-share")
     return Imported(
         run=job.name,
         form=str(facts["format"]),
         scale=cast("Mapping[str, str]", facts["scale"])["name"],
-        read=found.read,
-        rows=dict(found.rows),
-        unrated=found.unrated,
-        again=again,
+        read=read,
+        rows=dict(rows),
+        unrated=unrated,
+        again=False,
         notes=notes,
     )

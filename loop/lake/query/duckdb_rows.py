@@ -5,8 +5,10 @@ import os
 import secrets
 import tempfile
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+import time
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,7 +17,6 @@ import polars as pl
 from polars.io.plugins import register_io_source
 
 from ....stores.table_rows import RowRange
-from .query_time import TimeLimit
 from .sql_types import quote_name, unwritable
 
 if TYPE_CHECKING:
@@ -32,6 +33,49 @@ PRIVATE = {
 """Names in a query are tables, never Python variables of this process; nor does it find the keys of
 the user's own databases, or take a run's memory: beyond the limit, rows go to the disk."""
 _CONNECTING = threading.Lock()
+AGAIN_S = 0.2
+"""An interruption is lost if it comes before the query starts, so it is repeated."""
+
+
+@dataclass(slots=True)
+class TimeLimit:
+    """Interrupts queries once `seconds` of computing have been spent in all; 0 disables the limit.
+
+    The time of the reader of the rows does not count.
+    """
+
+    interrupt: Callable[[], None]
+    seconds: float
+    spent: float = 0.0
+    is_over: bool = False
+
+    @property
+    def message(self) -> str | None:
+        """The message for an interrupted query; None if something else interrupted it."""
+        if not self.is_over:
+            return None
+        return (
+            f"the query was stopped after {self.seconds:g} s: ask for less, or give it longer "
+            "with --timeout SECONDS (0: no limit; `timeout=` in Python)"
+        )
+
+    @contextmanager
+    def counting(self) -> Generator[None]:
+        """Count the time until the block ends, and interrupt the query if there is none left."""
+        began, ended = time.monotonic(), threading.Event()
+        if self.seconds:
+            threading.Thread(target=self._watch, args=(ended,), daemon=True).start()
+        try:
+            yield
+        finally:
+            self.spent += time.monotonic() - began
+            ended.set()
+
+    def _watch(self, ended: threading.Event) -> None:
+        wait = max(self.seconds - self.spent, 0.0)
+        while not ended.wait(wait):
+            self.is_over, wait = True, AGAIN_S
+            self.interrupt()
 
 
 class SqlError(ValueError):

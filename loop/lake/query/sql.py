@@ -25,13 +25,13 @@ from ....stores.views import JOURNAL_TABLES, VIEWS, journal_table, lazy_rows
 from .duckdb_rows import (
     PRIVATE,
     SqlError,
+    TimeLimit,
     literal,
     register_frame,
     select_rows,
     sentence,
     stream_rows,
 )
-from .query_time import TimeLimit
 from .runs import open_run
 from .sql_types import cast, quote_name
 

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lpfloop.loop.evaluation.kappas import cohen, fleiss
+from lpfloop.loop.evaluation.judge_statistics import cohen, fleiss
 
 DIAGNOSES = (
     "444444 222555 233335 555555 222444 113333 333355 113334 114444 555555 "

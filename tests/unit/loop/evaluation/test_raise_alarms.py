@@ -6,7 +6,7 @@ from itertools import product
 
 from rows import PROMPT
 
-from lpfloop.loop.evaluation.observed import (
+from lpfloop.loop.evaluation.observe import (
     CRITIC,
     Observation,
     ObservedAnswer,

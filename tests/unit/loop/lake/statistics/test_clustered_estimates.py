@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from lpfloop.loop.evaluation.kappas import cohen
+from lpfloop.loop.evaluation.judge_statistics import cohen
 from lpfloop.loop.lake.statistics.clustered_estimates import OfSums, estimate, ratio
 from lpfloop.loop.lake.statistics.intervals import mean_error, wilson
 from lpfloop.loop.lake.statistics.roc_area import area_estimate

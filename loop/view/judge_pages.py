@@ -22,12 +22,12 @@ from ..data.assignments import Overlap
 from ..data.files import InputError
 from ..evaluation.annotation_session import AnnotationSession, JudgingCard, Opinion
 from ..lake.annotations.bring_in import bring_in_alone, waiting
-from ..lake.annotations.judging_queue import OVERLAP, RULES, QueueRequest, rule_named
+from ..lake.annotations.judging_queue import OVERLAP, QueueRequest
 from .viewing import Viewing, address
 
 LONGEST = 100_000
 """The most bytes of a form: a comment may be long, but not a book."""
-CHOSEN = ("as", "judged", "rule", "overlap", "people", "task", "aspect", "iteration", "seed")
+CHOSEN = ("as", "judged", "overlap", "people", "task", "aspect", "iteration", "seed")
 RATING = "rating:"
 TIE = "tie"
 Form = Mapping[str, str]
@@ -41,7 +41,6 @@ def choose(viewing: Viewing, request: Request) -> Response:
             viewing,
             "judge.html",
             run=run.folder.name,
-            rules=RULES,
             overlap=OVERLAP,
             waiting=left,
             told=request.query_params.get("told", ""),
@@ -143,7 +142,6 @@ def _request(form: Form) -> QueueRequest:
     iteration = _number(form, "iteration", -1, most=10**6)
     return QueueRequest(
         judged="pairs" if judged == "pairs" else "ratings",
-        rule=rule_named(form.get("rule") or "disagreement"),
         overlap=Overlap(share=share, people=max(int(people), 2)),
         task=form.get("task") or None,
         aspect=form.get("aspect") or None if judged == "ratings" else None,

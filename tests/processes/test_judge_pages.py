@@ -67,7 +67,6 @@ def begin(page, place: str, name: str) -> None:
     page.goto(f"{place}/runs/{JUDGED}/judge?token={TOKEN}")
     page.wait_for_selector("input[name=as]:focus")
     page.keyboard.type(name)
-    page.keyboard.press("Tab")
     for _ in range(2):
         page.keyboard.press("Tab")
     page.keyboard.press("Control+a")
@@ -115,7 +114,7 @@ def test_two_people_judge_by_keyboard(tmp_path, place, chromium):
         judge(page, "11")
         assert "2 people, 2 shared labels: agree 50%" in page.inner_text("#now")
         # Ada's page shows the change without a reload.
-        page.goto(f"{place}{ITEM}?as=ada&judged=ratings&rule=disagreement&overlap=1&people=2")
+        page.goto(f"{place}{ITEM}?as=ada&judged=ratings&overlap=1&people=2")
         assert "75%" not in page.inner_text("#now")
         with opened(chromium, own=place) as (other, more):
             begin(other, place, "bo")
@@ -147,12 +146,12 @@ def client(place: str) -> Iterator[httpx2.Client]:
         yield client
 
 
-ADA = {"as": "ada", "judged": "ratings", "rule": "disagreement", "overlap": "1", "people": "2"}
+ADA = {"as": "ada", "judged": "ratings", "overlap": "1", "people": "2"}
 
 
 def test_unjudgeable_rows_refused(tmp_path, client):
     ask = {**ADA, "do": "next"}
-    for fields in [{"as": ""}, {"rule": "best"}, {"overlap": "7"}]:
+    for fields in [{"as": ""}, {"overlap": "7"}]:
         assert client.post(ITEM, data={**ask, **fields}).status_code == 400, fields
     assert client.post(ITEM, data={**ADA, "comment": "x" * 200_000}).status_code == 413
     other = {"origin": "http://evil.example"}

@@ -16,8 +16,6 @@ from judges import (
     judged_run,
     queue,
     rate_all,
-    rated,
-    rewarded,
     sitting,
     write_judged,
 )
@@ -64,28 +62,14 @@ def machine_rows(lake: Path) -> list[str]:
         return sorted(text for t in tables for text in canonical_rows(as_arrow(t.collect())))
 
 
-@pytest.fixture
-def judged(tmp_path: Path) -> Path:
-    """Four prompts: judges agree on the first, and differ more on each later one."""
-    answers = [judged_answer(n, which) for n in range(4) for which in (0, 1)]
-    ratings = [(1, 1), (-1, -1), (1, 1), (0, 0), (1, 1), (-1, 1), (1, 1), (-1, -1)]
-    # On prompts 2 and 3 the reward prefers the answer that the critic fails.
-    scores = [2.0, 1.0, 2.0, 1.0, 1.0, 2.0, 1.0, 2.0]
-    critiques = [rated(one, *each) for one, each in zip(answers, ratings, strict=True)]
-    critiques.append(rated(answers[7], 1, 1, critic="m9"))
-    rewards = [rewarded(one, score) for one, score in zip(answers, scores, strict=True)]
-    write_judged(tmp_path, [judged_prompt(n) for n in range(4)], answers, critiques, rewards)
-    return tmp_path
-
-
-def test_precedence(judged):
-    found = order(judged)
-    # Two critics contradict each other on one answer of prompt 3, and the reward the critic.
-    assert found[0] == (candidate_id(3, 1),)
-    assert {ids[0][:-1] for ids in found[:2]} == {candidate_id(n, 0)[:-1] for n in (3, 2)}
-    assert len(found) == 4, "one answer of each prompt"
-    found = order(judged, judged="pairs")
-    assert found[0] == (candidate_id(3, 0), candidate_id(3, 1))
+def test_order_is_by_the_seed(tmp_path):
+    answers = [judged_answer(n, which) for n in range(12) for which in (0, 1)]
+    write_judged(tmp_path, [judged_prompt(n) for n in range(12)], answers, [], [])
+    found = order(tmp_path)
+    assert len(found) == 12, "one answer of each prompt"
+    assert order(tmp_path) == found != order(tmp_path, seed=1)
+    pairs = order(tmp_path, judged="pairs")
+    assert {*pairs} == {(candidate_id(n, 0), candidate_id(n, 1)) for n in range(12)}
 
 
 def test_people_judge_blind(tmp_path):
@@ -149,7 +133,7 @@ def test_kill_brings_nothing_in_twice(tmp_path):
 
 
 def test_run_takes_judgements_before_pairs(tmp_path):
-    by_hand = QueueRequest(rule="random", items=8, overlap=EVERYTHING_TWICE)
+    by_hand = QueueRequest(items=8, overlap=EVERYTHING_TWICE)
     limits = ("recipe.n=8", "prompts.per_iteration=8", "prompts.chunk=2", "recipe.top_k=2")
     config = small_config(write_prompts(tmp_path, 16), *limits)
     with (

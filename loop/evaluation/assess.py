@@ -21,7 +21,7 @@ from ...stores.records import Candidate, Evaluation, Preference, Reward, Score
 from ...stores.schemas import RowsByType
 from ..data.splits import DEV, HELD_OUT, eval_set_of, is_measured_on
 from ..data.step_names import step_benchmark, step_params
-from ..run.handles import AnyRows, Prompts, Rows, T
+from ..run.handles import AnyRows, Prompts, Rows
 from ..run.iteration import Iteration
 from ..run.run import Verb
 from ..stages.compare import compare
@@ -36,6 +36,7 @@ from .metrics import (
     Clusters,
     MeasuredAnswers,
     clustered_params,
+    every_row,
     given_clusters,
     prompt_scores,
     score_of,
@@ -276,10 +277,3 @@ def _length_controlled(
     lengths |= {row.candidate_id: len(row.text) for row in every_row(it, evidence.outputs)}
     read = list(every_row(it, evidence.preferences))
     return at_equal_lengths(it, eval_set.benchmark, eval_set.clusters, read, lengths)
-
-
-def every_row(it: Iteration, rows: Rows[T] | None) -> Iterator[T]:
-    """Yield all rows of a handle, chunk by chunk; None is an empty one."""
-    if rows is not None:
-        for chunk in range(rows.chunks):
-            yield from it.chunk(rows, chunk)

@@ -32,11 +32,10 @@ from .assess import (
     EvalSet,
     assess,
     compare_with_reference,
-    every_row,
     load_oracle,
 )
 from .fitted_win_rates import at_equal_lengths, win_scores
-from .metrics import clustered_params, given_clusters, number_of, summarise
+from .metrics import clustered_params, every_row, given_clusters, number_of, summarise
 
 BEST_OF_N, CHOOSE = Verb("best_of_n"), Verb("best_of_fewer")
 FEWER = "best:fewer"

@@ -5,7 +5,7 @@ aspects. A total is the mean of its categories' means, as in AlignBench, and is 
 every category has an answer.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from math import sqrt
 from statistics import fmean
 
@@ -22,7 +22,7 @@ from ..run.iteration import Iteration
 from ..run.judges import forms_of, forms_on
 from ..run.run import Verb
 from ..stages.grade import score_answers
-from .metrics import Clusters, clustered_params, number_of, score_of, summarise
+from .metrics import Clusters, clustered_params, every_row, number_of, score_of, summarise
 
 MEASURE_SCORES = Verb("measure_scores")
 MEAN, OVERALL = "mean", "total"
@@ -60,7 +60,7 @@ def measure_scores(
     def make(_: Unit) -> RowsByType:
         scores, numbers = list[Score](), list[Evaluation]()
         for form, rows in zip(forms, graded, strict=True):
-            own = list(_scores(it, form, _all(it, rows), benchmark))
+            own = list(_scores(it, form, every_row(it, rows), benchmark))
             scores += own
             numbers += [*summarise(own, clusters), *_totals(it, form, own, clusters)]
         return {Score: scores, Evaluation: numbers}
@@ -70,12 +70,8 @@ def measure_scores(
     it.run.make(it.number, f"scores:{benchmark}", work, make)
 
 
-def _all(it: Iteration, rows: Rows[Grade]) -> list[Grade]:
-    return [row for chunk in range(rows.chunks) for row in it.chunk(rows, chunk)]
-
-
 def _scores(
-    it: Iteration, form: AnswerForm, grades: Sequence[Grade], benchmark: str
+    it: Iteration, form: AnswerForm, grades: Iterable[Grade], benchmark: str
 ) -> Iterator[Score]:
     """Give the score of each answer in each aspect, and their mean if it has them all."""
     by_answer = dict[str, dict[str, Grade]]()

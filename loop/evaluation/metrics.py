@@ -1,13 +1,15 @@
 """Numbers about a checkpoint: prompt-level scores, their means and standard errors."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean
 
 from ...critics.verify import Verdict
 from ...stores.keys import Json, digest
 from ...stores.records import SCORED, Candidate, Critique, Evaluation, Prompt, Score
+from ..data.splits import is_measured_on
 from ..lake.statistics.intervals import mean_error
+from ..run.handles import Rows, T
 from ..run.iteration import Iteration
 
 Clusters = Mapping[str, str]
@@ -125,6 +127,17 @@ def summarise(scores: Sequence[Score], clusters: Clusters | None = None) -> list
     ]
 
 
+def measured_keys(it: Iteration, number: int, split: str) -> Iterator[str]:
+    """Yield the keys of the units with the scores of M_`number` on a split and its eval sets."""
+    journal = it.run.store.journal
+    stages = {state.stage for state in journal.stages() if state.iteration == number}
+    for name in SCORING:
+        for stage in sorted(stages):
+            verb, _, benchmark = stage.partition(":")
+            if verb == name and is_measured_on(benchmark, split):
+                yield journal.key(number, stage, 0)
+
+
 def given_clusters(prompts: Iterable[Prompt]) -> Clusters:
     """Return the cluster of each prompt that names one."""
     return {prompt.prompt_id: prompt.cluster for prompt in prompts if prompt.cluster is not None}
@@ -133,3 +146,10 @@ def given_clusters(prompts: Iterable[Prompt]) -> Clusters:
 def clustered_params(others: Json, clusters: Clusters) -> Json:
     """Return the parameters of a unit's key: `others`, and the clusters of its errors, if any."""
     return [others, digest(sorted(clusters.items()))] if clusters else others
+
+
+def every_row(it: Iteration, rows: Rows[T] | None) -> Iterator[T]:
+    """Yield all rows of a handle, chunk by chunk; None is an empty one."""
+    if rows is not None:
+        for chunk in range(rows.chunks):
+            yield from it.chunk(rows, chunk)

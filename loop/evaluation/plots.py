@@ -1,5 +1,5 @@
 # pyright: basic
-"""Plots in one style, drawn by Matplotlib: for files, and for pages in light and dark.
+"""Plots in one style, drawn by Matplotlib.
 
 A panel holds plain numbers and draws itself. The same numbers give the same bytes: no date, no
 random names in the SVG, no user style. Matplotlib (the extra `plots`) is imported when a plot is
@@ -7,13 +7,11 @@ drawn.
 """
 
 import io
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
-from xml.etree import ElementTree as ET
 
 from ...stores.installation import pip_install
 from ...stores.outputs import file_target, output_file
@@ -66,15 +64,6 @@ STYLE: Any = {
     # Names of tasks and models may contain a dollar sign, and are not formulas.
     "text.parse_math": False,
 }
-INK = "#010203"
-"""The colour of elements that get the colour of the page's text."""
-ON_A_PAGE: Any = {
-    **dict.fromkeys(("text.color", "axes.edgecolor", "axes.labelcolor"), INK),
-    **dict.fromkeys(("xtick.color", "ytick.color", "grid.color"), INK),
-    **dict.fromkeys(("figure.facecolor", "axes.facecolor"), "none"),
-}
-SVG = "http://www.w3.org/2000/svg"
-HREF = "{http://www.w3.org/1999/xlink}href"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -277,24 +266,12 @@ def write_plot(path: Path, panels: Sequence[Panel], *, force: bool = False) -> N
 
 def plot_bytes(panels: Sequence[Panel], suffix: str) -> bytes:
     """Return panels, up to three in a row, as the bytes of a file of this kind."""
-    return _draw(panels, suffix, {})
-
-
-def page_svg(panel: Panel, name: str) -> str:
-    """Return a panel as SVG for an HTML page, in the colour of its text.
-
-    Its names begin with `name`, so that no two panels of a page share one.
-    """
-    return _for_page(_draw([panel], ".svg", ON_A_PAGE), name, label_of(panel.title))
-
-
-def _draw(panels: Sequence[Panel], suffix: str, style: Any) -> bytes:
     import matplotlib as mpl
     from matplotlib.figure import Figure
 
     with mpl.rc_context():
         mpl.rcdefaults()
-        mpl.rcParams.update({**STYLE, **style})
+        mpl.rcParams.update(STYLE)
         columns = min(len(panels), PANELS_IN_A_ROW)
         rows = [panels[start : start + columns] for start in range(0, len(panels), columns)]
         heights = [max(map(_height, row)) for row in rows]
@@ -309,37 +286,3 @@ def _draw(panels: Sequence[Panel], suffix: str, style: Any) -> bytes:
         file = io.BytesIO()
         figure.savefig(file, format=suffix[1:], metadata=NO_DATE[suffix])
     return file.getvalue()
-
-
-def _for_page(drawn: bytes, name: str, title: str) -> str:
-    """Fit an SVG file into a page: its own names, no style of others, the page's colour."""
-    root = ET.fromstring(drawn)  # noqa: S314 -- Matplotlib wrote it a moment ago
-    for parent in list(root.iter()):
-        for child in list(parent):
-            if child.tag in {f"{{{SVG}}}metadata", f"{{{SVG}}}style"}:
-                parent.remove(child)
-    for element in root.iter():
-        named = {key: _page_value(key, value, name) for key, value in element.attrib.items()}
-        element.attrib.clear()
-        # HTML has no namespaces, and SVG no longer needs the namespace of links.
-        element.attrib |= {key.replace(HREF, "href"): value for key, value in named.items()}
-    for size in ("width", "height"):
-        del root.attrib[size]
-    width = float(root.attrib["viewBox"].split()[2])
-    root.attrib |= {
-        "role": "img",
-        "aria-label": title,
-        "fill": "currentColor",
-        "style": f"stroke-linejoin:round;stroke-linecap:butt;max-width:{width * 4 / 3:.0f}px",
-    }
-    ET.register_namespace("", SVG)
-    return ET.tostring(root, encoding="unicode")
-
-
-def _page_value(attribute: str, value: str, name: str) -> str:
-    if attribute == "id":
-        return f"{name}-{value}"
-    if attribute == HREF:
-        return value.replace("#", f"#{name}-", 1)
-    value = value.replace("url(#", f"url(#{name}-")
-    return re.sub(rf"{INK}|#000000", "currentColor", value)

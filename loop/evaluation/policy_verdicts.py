@@ -28,7 +28,7 @@ from ...stores.records import (
 )
 from ...stores.schemas import RowsByType
 from ..data.prompt_clusters import clusters_of
-from ..data.splits import DEV, is_measured_on
+from ..data.splits import DEV
 from ..lake.query.policy_figures import (
     USUAL,
     Figure,
@@ -42,7 +42,7 @@ from ..run.iteration import Iteration
 from ..run.reporter import log_event
 from ..run.run import Verb, Work
 from .checkpoint_history import CheckpointHistory, standing_after, verdict_text
-from .metrics import SCORING
+from .metrics import measured_keys
 from .pairwise_verdicts import ERROR_RATE, WORTHWHILE
 
 VERDICT = Verb("verdict")
@@ -64,7 +64,7 @@ def commit_verdicts(
     """
     compared = course.compared
     numbers = sorted({it.number, *(other.iteration for other in compared.values())})
-    keys = [key for number in numbers for key in _measured_keys(it, number, split)]
+    keys = [key for number in numbers for key in measured_keys(it, number, split)]
     config, clusters = it.run.config.verdict, clusters_of(prompts)
     found: dict[Against, tuple[bool, ...]] = {
         against: course.found.get((split, against), ()) for against in compared
@@ -134,17 +134,6 @@ def _verdicts_before(it: Iteration, split: str) -> tuple[str, ...]:
     journal, label = it.run.store.journal, verdict_stage(split)
     looks = [s.iteration for s in journal.stages() if s.stage == label and s.iteration < it.number]
     return (journal.key(max(looks), label, 0),) if looks else ()
-
-
-def _measured_keys(it: Iteration, number: int, split: str) -> Iterator[str]:
-    """Yield the keys of the units that hold the scores of a policy on a split and its eval sets."""
-    journal = it.run.store.journal
-    stages = {state.stage for state in journal.stages() if state.iteration == number}
-    for name in SCORING:
-        for stage in sorted(stages):
-            verb, _, benchmark = stage.partition(":")
-            if verb == name and is_measured_on(benchmark, split):
-                yield journal.key(number, stage, 0)
 
 
 def _scores(it: Iteration, key: str) -> pl.DataFrame:

@@ -26,7 +26,7 @@ from ..run.iteration import Iteration, served_checkpoint
 from ..run.run import Verb, Work
 from ..stages.online_rl import ON_THE_WAY
 from .assess import evaluate
-from .metrics import SCORING
+from .metrics import measured_keys
 from .probe import probe
 
 CHOOSE = Verb("choose")
@@ -89,7 +89,7 @@ def _settings(it: Iteration) -> SteppedTraining:
 def _best(it: Iteration, every: Sequence[Checkpoint]) -> Checkpoint:
     """Commit the best policy by the dev prompts as M_t; of equal ones the earliest."""
     benchmarks = {step_benchmark(DEV, policy.steps): policy.steps for policy in every}
-    keys = [key for benchmark in benchmarks for key in _measured_keys(it, benchmark)]
+    keys = [key for benchmark in benchmarks for key in measured_keys(it, it.number, benchmark)]
     work = Work(
         verb=CHOOSE,
         params={"among": [policy.checkpoint_id for policy in every]},
@@ -120,14 +120,6 @@ def _best(it: Iteration, every: Sequence[Checkpoint]) -> Checkpoint:
     it.run.decide_by(planned)
     (checkpoint,) = it.run.store.rows(Checkpoint, planned.key(it.run.store.journal, 0))
     return checkpoint
-
-
-def _measured_keys(it: Iteration, benchmark: str) -> list[str]:
-    """Return the keys of the units that hold a policy's scores on a benchmark."""
-    journal = it.run.store.journal
-    stages = {state.stage for state in journal.stages() if state.iteration == it.number}
-    labels = (f"{name}:{benchmark}" for name in SCORING)
-    return [journal.key(it.number, label, 0) for label in labels if label in stages]
 
 
 def deciding_values(

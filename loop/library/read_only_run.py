@@ -15,7 +15,6 @@ from ..lake.query.runs import NoSuchRunError, open_run
 from ..lake.query.sql import TIMEOUT, query
 from ..lake.trace.diff import Diff, DiffRequest, diff
 from ..lake.trace.find_row import find
-from ..lake.trace.html_page import page_html
 from ..lake.trace.published_model import configuration
 from ..lake.trace.show import ShownPage, show_row
 from .run_measures import RunMeasures
@@ -42,9 +41,6 @@ class ReadOnlyRun(RunMeasures):
     def __repr__(self) -> str:
         return f"lpfloop.open({str(self.folder)!r}), closed" if self.closed else str(self.summary())
 
-    def _repr_html_(self) -> str:
-        return f"<pre>{self!r}</pre>" if self.closed else page_html(self.summary().page)
-
     def close(self) -> None:
         """Close the run's journal."""
         self.closed = True
@@ -69,7 +65,7 @@ class ReadOnlyRun(RunMeasures):
         return query(self.lake, text, (self.name,), timeout=timeout)
 
     def show(self, identity: str, *, iteration: int | None = None) -> ShownPage:
-        """Return the row of an id with all that belongs to it; a notebook shows it as HTML.
+        """Return the row of an id with all that belongs to it.
 
         Raises:
             NoSuchIdError: if the run does not have it.

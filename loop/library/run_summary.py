@@ -1,4 +1,4 @@
-"""A short summary of a run, its state and results, as text and as HTML for a notebook."""
+"""A short summary of a run, its state and results."""
 
 from collections import Counter
 from collections.abc import Iterator

@@ -110,7 +110,7 @@ def result_table(results: RunResults) -> ResultTable:
 
 def _places(results: RunResults) -> list[tuple[Scope, str]]:
     """Return the scopes to show: a single task is all prompts."""
-    places = list(dict.fromkeys((row.scope, row.name) for row in results.rows))
+    places: dict[tuple[Scope, str], None] = {(r.scope, r.name): None for r in results.rows}
     tasks = [place for place in places if place[0] == "task"]
     is_single = len(tasks) == 1 and ("all", "") in places
     return [place for place in places if not is_single or place not in tasks]

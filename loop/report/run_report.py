@@ -2,6 +2,7 @@
 
 import json
 import platform
+from base64 import b64encode
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -14,7 +15,7 @@ from ...stores.digest import run_digest
 from ...stores.lake import RunReader
 from ...stores.records import PolicyVerdict
 from ..data.splits import DEV, HELD_OUT
-from ..evaluation.plots import page_svg
+from ..evaluation.plots import Panel, label_of, plot_bytes
 from ..lake.query.figures import NotMeasuredError
 from ..lake.query.model_figures import run_results
 from ..lake.query.model_names import checkpoints
@@ -86,11 +87,9 @@ def drawn_report(
 
     from .templates import HERE, templates
 
-    # Matplotlib's SVG and our style sheet are markup.
     drawn = [
-        (section, [Markup(page_svg(panel, f"{section.name}-{n}")) for n, panel in panels])  # noqa: S704
+        (section, [(label_of(panel.title), _data_uri(panel)) for panel in section.panels])
         for section in sections
-        for panels in [enumerate(section.panels)]
     ]
     html = (
         templates()
@@ -107,6 +106,11 @@ def drawn_report(
         )
     )
     return Report(html=html, sections=sections)
+
+
+def _data_uri(panel: Panel) -> str:
+    """Return a panel as the address of an image."""
+    return f"data:image/svg+xml;base64,{b64encode(plot_bytes([panel], '.svg')).decode()}"
 
 
 def _state(run: RunReader) -> str:

@@ -33,7 +33,6 @@ from ..lake.query.runs import NoSuchRunError, open_run
 from ..lake.query.tables import FEW, rows
 from ..lake.trace.diff import DiffRequest, diff
 from ..lake.trace.find_row import Found, find
-from ..lake.trace.html_page import sections_html
 from ..lake.trace.story import prompt_story
 from ..lake.trace.story_page import story_page
 from ..lake.trace.word_diff import word_diff
@@ -155,8 +154,7 @@ def one_prompt(viewing: Viewing, request: Request) -> Response:
         prompt=prompt,
         iterations=story.iterations,
         iteration=iteration,
-        # Escaped already.
-        page=Markup(sections_html(story_page(story, iteration))),  # noqa: S704
+        sections=story_page(story, iteration).sections,
     )
 
 

@@ -59,21 +59,19 @@ def test_rows_committed_meanwhile_are_seen(tmp_path):
 def test_show(run):
     shown = run.show("cand-better")
     assert "▶ refinement cand-better" in str(shown)
-    assert "<ins>right </ins>" in shown._repr_html_()
+    assert "{+right +}" in str(shown)
     assert json.loads(json.dumps(shown.document))["prompt"]["prompt_id"] == "prompt-1"
     assert "M_1 of run told" in str(run.show(M1))
     assert run.show(M1).document == run.model("M_1").as_json()
 
 
-def test_html_holds_hostile_text_as_text(tmp_path):
+def test_hostile_text_is_shown_as_text(tmp_path):
     asked = replace(prompt(1), task="<img src=x onerror=alert(1)>", reference="\u202e</div>")
     answer = candidate("<b>", asked, "<script>alert(1)</script>\x1b[2J")
     said = critique(answer, 1)
     tables = {1: {Prompt: [asked], Candidate: [answer], type(said): [said]}}
     with lpfloop.open(write_run(tmp_path, "hostile", tables)) as run:
-        pages = run.show("prompt-1")._repr_html_()
         told = str(run.show("prompt-1"))
-    assert not [bad for bad in ("<script", "<img", "<b>", "\x1b", "\u202e") if bad in pages]
     assert not [bad for bad in ("\x1b", "\u202e") if bad in told]
 
 

@@ -2,6 +2,7 @@
 
 import json
 import re
+from base64 import b64decode
 from collections.abc import Iterator
 from html.parser import HTMLParser
 from pathlib import Path
@@ -22,7 +23,9 @@ HOSTILE = (
     "$\\frac{1}{0}$ ]]> &lt;b&gt; `code`",
     "_hidden\u202e\x1b' onmouseover='alert(4)",
 )
-RAN = re.compile(r"<(script|img|iframe|object|embed|link|base|form)\b", re.IGNORECASE)
+RAN = re.compile(r"<(script|iframe|object|embed|link|base|form)\b", re.IGNORECASE)
+
+DRAWN = "data:image/svg+xml;base64,"
 
 
 class Read(HTMLParser):
@@ -131,7 +134,10 @@ def test_worse_run_and_hostile_names(worse_file):
     assert "Worse" in read.text
     assert "The best model is M_0" in read.text
     assert "math 70 → 20 %" in read.text
-    text = worse_file.read_text()
+    drawn = [a["src"] or "" for tag, a in read.elements if tag == "img"]
+    assert all(address.startswith(DRAWN) for address in drawn)
+    plots = [b64decode(address.removeprefix(DRAWN)).decode() for address in drawn]
+    text = "".join([worse_file.read_text(), *plots])
     assert "&lt;script&gt;alert(1)&lt;/script&gt;" in text
     assert "\\u{202e}" in text
     assert not RAN.search(text)
@@ -142,9 +148,9 @@ def test_worse_run_and_hostile_names(worse_file):
 
 def test_page_asks_for_nothing(page):
     tags = {tag for tag, _ in page.elements}
-    assert not tags & {"script", "img", "iframe", "object", "embed", "link", "base", "form"}
+    assert not tags & {"script", "iframe", "object", "embed", "link", "base", "form"}
     for _, attributes in page.elements:
-        assert "src" not in attributes
+        assert (attributes.get("src") or DRAWN).startswith(DRAWN)
         assert not [name for name in attributes if name.startswith("on")]
         assert (attributes.get("href") or "#").startswith("#")
         assert not re.search(r"url\((?!#)", attributes.get("style") or "")

@@ -6,7 +6,6 @@ do so while both become less probable (likelihood displacement, arXiv 2410.08847
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
 from statistics import fmean
 from typing import Any
 
@@ -26,39 +25,20 @@ TAIL = 4
 """Figures are means over the last quarter of the steps."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AnswerLogprobs:
-    """Nats a token by the reference policy, and by the trained one, over the last quarter.
-
-    `below` is the share of pairs whose chosen answer is less probable than by the reference.
-    """
-
-    iteration: int
-    chosen: tuple[float, float]
-    rejected: tuple[float, float]
-    below: float
-
-    def as_json(self) -> dict[str, Json]:
-        """Return the fields, for a JSON document."""
-        sides = {"chosen": self.chosen, "rejected": self.rejected}
-        document: dict[str, Json] = {
-            side: {"reference": nats[0], "trained": nats[1]} for side, nats in sides.items()
-        }
-        return {**document, "chosen_below_reference": self.below}
-
-    def warning(self) -> str | None:
-        """Return a sentence if many chosen answers became less probable."""
-        if self.below <= MANY:
-            return None
-        return (
-            f"DPO of iteration {self.iteration} left {self.below:.0%} of its chosen answers less "
-            "probable than they were by its reference: training.dpo.chosen_penalty=5 or "
-            "training.dpo.sft_weight=1 hold them up (docs/gpus.md#training-that-fits)"
-        )
+def sinking_warning(iteration: int, found: Mapping[str, Any]) -> str | None:
+    """Return a sentence if a training made many of its chosen answers less probable."""
+    below = found["chosen_below_reference"]
+    if below <= MANY:
+        return None
+    return (
+        f"DPO of iteration {iteration} left {below:.0%} of its chosen answers less probable than "
+        "they were by its reference: training.dpo.chosen_penalty=5 or training.dpo.sft_weight=1 "
+        "hold them up (docs/gpus.md#training-that-fits)"
+    )
 
 
 def format_logprobs(found: Mapping[str, Any]) -> str:
-    """Return `AnswerLogprobs.as_json` as a line."""
+    """Return `answer_logprobs` as a line."""
     sides = (
         f"{side} {found[side]['reference']:.3f} -> {found[side]['trained']:.3f}"
         for side in ("chosen", "rejected")
@@ -81,8 +61,12 @@ def format_survival(share: float) -> str:
     return f"update survival: {share:.1%} of what training changed is in the published weights"
 
 
-def answer_logprobs(run: RunReader, iteration: int) -> AnswerLogprobs | None:
-    """Return the log-probabilities of an iteration's training on pairs; None if not recorded."""
+def answer_logprobs(run: RunReader, iteration: int) -> dict[str, Json] | None:
+    """Return nats a token of both sides by the reference policy and by the trained one.
+
+    They are means over the last quarter of the steps. `chosen_below_reference` is the share of
+    pairs whose chosen answer is less probable than by the reference. None if not recorded.
+    """
     names = (*TOKEN, BELOW)
     rows = run.scan("statistics", iteration=iteration).filter(pl.col("metric").is_in(names))
     steps = rows.select("step", "metric", "value").collect()
@@ -92,9 +76,8 @@ def answer_logprobs(run: RunReader, iteration: int) -> AnswerLogprobs | None:
     tail = steps.filter(pl.col("step") > last - math.ceil(last / TAIL))
     mean = {name: fmean(tail.filter(metric=name)["value"]) for name in names}
     chosen, ref_chosen, rejected, ref_rejected = (mean[name] for name in TOKEN)
-    return AnswerLogprobs(
-        iteration=iteration,
-        chosen=(ref_chosen, chosen),
-        rejected=(ref_rejected, rejected),
-        below=mean[BELOW],
-    )
+    return {
+        "chosen": {"reference": ref_chosen, "trained": chosen},
+        "rejected": {"reference": ref_rejected, "trained": rejected},
+        "chosen_below_reference": mean[BELOW],
+    }

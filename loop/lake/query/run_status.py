@@ -18,7 +18,7 @@ from ...run.run_warnings import REMARK
 from ..imports import UNUSED
 from ..search.prompt_overlap import recorded_overlap
 from ..statistics.intervals import share_interval
-from .answer_logprobs import answer_logprobs, update_survival
+from .answer_logprobs import answer_logprobs, sinking_warning, update_survival
 from .critic_scores import AGREEMENT, critic_scores
 from .forgetting import PREFIX, alarming, is_probe
 from .policy_figures import measured_on
@@ -61,7 +61,7 @@ def status(run: RunReader, iteration: int | None = None) -> dict[str, Json]:
     last = max((state.iteration for state in stages), default=-1)
     iterations = [n for n in range(last + 1) if iteration is None or n == iteration]
     trained = {n: logprobs for n in iterations if (logprobs := answer_logprobs(run, n)) is not None}
-    sinking = [text for logprobs in trained.values() if (text := logprobs.warning()) is not None]
+    sinking = [text for n, found in trained.items() if (text := sinking_warning(n, found))]
     return {
         "run": run.folder.name,
         "ended": ending(run.journal),
@@ -85,7 +85,7 @@ def status(run: RunReader, iteration: int | None = None) -> dict[str, Json]:
                     account.as_json()
                     for account in accounts([row for row in left_out if row.iteration == number])
                 ],
-                "answers": trained[number].as_json() if number in trained else None,
+                "answers": trained.get(number),
                 "update_survival": update_survival(run, number),
                 "seconds": {s.stage: round(s.seconds, 3) for s in stages if s.iteration == number},
                 "stages": [

@@ -27,7 +27,6 @@ from ..query.measured_change import measured_change
 from ..query.policy_figures import APPROVAL, measured_on, metrics_of, value_rows
 from ..query.run_verdicts import verdicts_of
 from ..query.vocabulary import COUNTS, LENGTH, RATING
-from .html_page import page_html
 from .page import Grid, Page, PageSection
 from .terminal_page import page_text
 
@@ -77,8 +76,7 @@ class Diff:
     def __str__(self) -> str:
         return page_text(self.page())
 
-    def _repr_html_(self) -> str:
-        return page_html(self.page())
+    __repr__ = __str__
 
     def page(self, limit: int = 10) -> Page:
         """Return the page, with at most `limit` changes for the worse and for the better."""

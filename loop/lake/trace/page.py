@@ -1,4 +1,4 @@
-"""A page about rows, independent of what draws it: a terminal, a notebook or the viewer.
+"""A page about rows, independent of what draws it: a terminal or the viewer.
 
 Text here is raw: the code that draws a page escapes it.
 """

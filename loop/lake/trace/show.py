@@ -7,7 +7,6 @@ from ....stores.lake import RunReader
 from ....stores.schemas import plain
 from ..query.model_names import checkpoints, step_policies
 from .find_row import Found
-from .html_page import page_html
 from .page import Page
 from .story import prompt_story
 from .story_page import story_page
@@ -17,7 +16,7 @@ from .why import reasons
 
 @dataclass(frozen=True, slots=True)
 class ShownPage:
-    """A page about rows: text for a terminal, HTML for a notebook, a document for programs."""
+    """A page about rows: text for people, a document for programs."""
 
     page: Page
     document: dict[str, object]
@@ -26,9 +25,6 @@ class ShownPage:
         return page_text(self.page).rstrip("\n")
 
     __repr__ = __str__
-
-    def _repr_html_(self) -> str:
-        return page_html(self.page)
 
 
 def show_row(run: RunReader, found: Found, iteration: int | None = None) -> ShownPage:

@@ -4,7 +4,7 @@ from pathlib import Path
 
 from lakes import write_run
 
-from lpfloop.loop.lake.query.answer_logprobs import answer_logprobs
+from lpfloop.loop.lake.query.answer_logprobs import answer_logprobs, sinking_warning
 from lpfloop.policies.trainers.work_folder import BELOW, TOKEN
 from lpfloop.stores.lake import RunReader
 from lpfloop.stores.records import Statistic
@@ -36,10 +36,10 @@ def test_last_quarter_of_the_steps(tmp_path: Path):
     run = write(tmp_path)
     told = answer_logprobs(run, 1)
     assert told is not None
-    assert (told.chosen, told.rejected, told.below) == ((-0.25, -0.15), (-0.25, -0.375), 0.25)
-    assert told.warning() is None
+    sides = [(told[side]["reference"], told[side]["trained"]) for side in ("chosen", "rejected")]
+    assert sides == [(-0.25, -0.15), (-0.25, -0.375)]
+    assert told["chosen_below_reference"] == 0.25
+    assert sinking_warning(1, told) is None
     assert answer_logprobs(run, 3) is None
-    sinking = answer_logprobs(run, 2)
-    assert (sinking.chosen, sinking.rejected) == ((-0.25, -0.5), (-0.25, -2.0))
-    assert "training.dpo.sft_weight=1" in sinking.warning()
+    assert "training.dpo.sft_weight=1" in sinking_warning(2, answer_logprobs(run, 2))
     run.close()

@@ -243,13 +243,16 @@ def compare_at_equal_tokens(
         ConfigError: before anything is run, if the comparison cannot be made.
     """
     from ...stores.address import in_lake
-    from ..daemon.equal_tokens import EqualComparison, compared_methods
+    from ..daemon.equal_tokens import EqualComparison
+    from ..daemon.suite import named_recipes
+    from ..recipes import RECIPES
     from ..run.terminal import say
 
     comparison = EqualComparison(
         suite=suite, budget=policy_tokens, trials=trials or 3, turn=turn, note=say
     )
-    names = comparison.run(compared_methods(recipes))
+    every = [name for name, entry in RECIPES.items() if entry.trials]
+    names = comparison.run(named_recipes(recipes, every))
     show_equal(suite.lake, names, policy_tokens, Output())
     again = f"lpfloop compare {' '.join(names)} --policy-tokens {policy_tokens}"
     say(f"draw it: `{again} --plot {suite.prefix}.svg{in_lake(suite.lake)}`")

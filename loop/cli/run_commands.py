@@ -76,6 +76,7 @@ Trials = Annotated[
     int | None,
     typer.Option(
         min=1,
+        max=4,
         help="With --policy-tokens: settings to try of each method, on dev prompts; 3.",
         rich_help_panel=COMPARE,
     ),

@@ -13,29 +13,19 @@ generated size the compared runs.
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
+from itertools import product
 from pathlib import Path
 from statistics import fmean
-from typing import Any, cast, get_args
+from typing import cast
 
 import polars as pl
 
-from ...configs.annotation import INITIAL, Role
-from ...configs.describe import settable
-from ...configs.grouped_recipes import GRPO, RLOO, OnlineDPO
-from ...configs.load import load_config
 from ...configs.own_function import names_function
 from ...configs.recipe_names import short_name
-from ...configs.recipes import (
-    PPO,
-    Annotated,
-    ChatGLMPPO,
-    Graded,
-    Quark,
-    Recipe,
-    UltraFeedbackPPO,
-)
+from ...configs.recipes import Annotated, Graded
 from ...configs.schema import ConfigError, RunConfig
+from ...policies.trainers.job import ONLINE
 from ...stores.side_evals import measured_beside
 from ..data.splits import DEV, PARTS, TRAIN
 from ..data.stage_names import is_eval_set
@@ -44,15 +34,16 @@ from ..evaluation.token_course import SpentUnit, spent_units
 from ..lake.query.figures import measured_metrics
 from ..lake.query.policy_figures import USUAL, values_of
 from ..lake.query.runs import open_run
-from ..recipes import RECIPES
+from ..recipes import recipe_entry
 from ..recipes.trial_settings import Trial
 from ..run.models import is_rewarded
-from .control import resolved_at, resolved_values
+from .control import resolved_at
 from .job import Job
-from .plan import Plan
+from .plan import PlannedStage
 from .planning import dry_plan
-from .suite import Suite, named_recipes, overrides, work_on
+from .suite import Suite, overrides, shared_settings, work_on
 
+OPTION = "--policy-tokens"
 TRIAL_SEED = 1000
 """The trials' seed is this far above the first compared seed, so that seeds may be added."""
 TRIAL_SHARE = 0.4
@@ -66,28 +57,11 @@ FILLED = 0.94
 POINTS = 8
 """Policies that a compared run of steps publishes, so that one of the last is in the budget."""
 PLANNED_PROMPTS, PLANNED_STEPS = 64, 2
-TRIALS: Mapping[str, tuple[Trial, ...]] = {
-    name: recipe.trials for name, recipe in RECIPES.items() if recipe.trials
-}
-"""The trials of each recipe that trains its policy on generated rows."""
-STEPPED: Mapping[tuple[type[Recipe], ...], str] = {
-    (PPO, UltraFeedbackPPO, ChatGLMPPO): "ppo",
-    (Quark,): "quark",
-    (GRPO,): "grpo",
-    (RLOO,): "rloo",
-    (OnlineDPO,): "online_dpo",
-}
-"""The recipes that sample while they train, by their training method."""
-ALIKE = (
-    *("policy.", "critic.", "reward.", "evaluation.", "assessment.", "annotation.", "facts."),
-    *("verdict.", "prompts.source", "prompts.held_out", "prompts.turns", "prompts.input"),
-    *("prompts.fields", "prompts.task", "prompts.dev", "prompts.skip_bad", "prompts.max_test"),
-    *("prompts.max_dev", "prompts.chunk", "injection_guard"),
+SHARED = (
+    *("policy.", "critic.", "reward.", "annotation.", "evaluation.", "assessment.", "prompts.max_"),
 )
-"""The settings that all methods share: the start, the judges, and the measurements."""
-OF_A_METHOD = ("critic.samples",)
-"""Exceptions that remain a method's own: eval sets ask the critic once, whatever their value."""
-USUALLY = {
+"""The settings that all methods take over from the first: the start, judges and measurements."""
+USUALLY: Mapping[str, object] = {
     # The last policy is compared: no run chooses an earlier one, or ends early.
     "verdict.on_regression": "continue",
     "alarms.on_alarm": "continue",
@@ -96,8 +70,6 @@ USUALLY = {
     "prompts.parts.layout": "used",
 }
 """The default settings of a comparison."""
-UNEXAMINED = {"prompts.max_test": 1, "assessment.kl": False}
-"""A trial's policies are hardly examined on held-out prompts, to prevent choosing by them."""
 PROPORTION = 1000
 """Sizes of parts are proportions: an iteration may have more prompts than they add up to."""
 
@@ -130,25 +102,6 @@ class RunSize:
         }
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Method:
-    """A compared recipe: its trials, their size, and the number of prompts to train on."""
-
-    recipe: str
-    trials: tuple[Trial, ...]
-    size: RunSize
-    prompts: int
-
-
-def compared_methods(text: str) -> list[str]:
-    """Return the recipes of a list with commas; `all` are the recipes with trials.
-
-    Raises:
-        ConfigError: for an unknown recipe.
-    """
-    return named_recipes(text, every=TRIALS, shown=TRIALS)
-
-
 @dataclass(slots=True, kw_only=True)
 class EqualComparison:
     """Works on a comparison: each method gets the budget of generated tokens, and so many trials.
@@ -162,7 +115,6 @@ class EqualComparison:
     trials: int
     turn: Callable[[Job], None]
     note: Callable[[str], None]
-    _shared: Mapping[str, object] = field(default_factory=dict[str, object], init=False)
 
     def run(self, recipes: Sequence[str]) -> list[str]:
         """Try each method's settings, run all methods under all seeds; return the compared runs.
@@ -171,37 +123,30 @@ class EqualComparison:
             ConfigError: before anything is run, if the budget is too small for a trial, or no
                 choice is possible; or if a run was started with other settings.
         """
-        tried = {recipe: _trials_of(recipe, self.trials) for recipe in recipes}
-        self._shared = self._alike(recipes[0])
-        methods = [self._sized(recipe, trials) for recipe, trials in tried.items()]
-        chosen = [(method.recipe, found) for method in methods if (found := self._choose(method))]
-        return [
-            self._compare(recipe, settings, size, seed)
-            for seed in self.suite.seeds
-            for recipe, (settings, size) in chosen
-        ]
-
-    @property
-    def _trial_seed(self) -> int:
-        return self.suite.seeds[0] + TRIAL_SEED
-
-    def _alike(self, recipe: str) -> Mapping[str, object]:
-        """Return the settings that all methods share; with annotators, win-rates over M_0."""
-        first = self._config(recipe, self.suite.seeds[0])
-        known = [f for f in settable() if f.path.startswith(ALIKE) and not f.secret]
-        shared = resolved_values(first, [f for f in known if f.path not in OF_A_METHOD])
-        named = all(first.annotation.model_of(role).model for role in get_args(Role))
-        if named and first.assessment.reference is None:
-            shared["assessment.reference"] = INITIAL
-        return shared
+        for recipe in recipes:
+            if not (recipe_entry(recipe).trials or names_function(recipe)):
+                raise ConfigError(
+                    f"--policy-tokens: {recipe} does not make its policy of tokens that it "
+                    "generates, so no budget of them makes it comparable; leave it out"
+                )
+        given = (*overrides(OPTION, USUALLY), *self.suite.overrides)
+        self.suite = replace(self.suite, overrides=given)
+        shared = shared_settings(self._config(recipes[0], self.suite.seeds[0]), SHARED)
+        del shared["critic.samples"]  # a method's own: eval sets ask the critic once, anyway
+        self.suite = replace(self.suite, overrides=(*given, *overrides(OPTION, shared)))
+        sizes = [(recipe, *self._trial_size(recipe)) for recipe in recipes]
+        chosen = [found for method in sizes if (found := self._choose(*method)) is not None]
+        names = list[str]()
+        for seed, (recipe, settings, size) in product(self.suite.seeds, chosen):
+            names.append(name := self.suite.name(recipe, seed))
+            self.note(f"{name}: {recipe}, {size}")
+            self._work_on(name, recipe, seed, settings, size.settings(points=POINTS))
+        return names
 
     def _config(self, recipe: str, seed: int, *over: Mapping[str, object]) -> RunConfig:
         """Return the configuration of a method; `over` is laid over the user's settings."""
-        suite = self.suite
-        own = {path: value for part in (self._shared, *over) for path, value in part.items()}
-        usual = overrides("--policy-tokens", USUALLY)
-        layers = [*usual, *suite.overrides, *overrides("--policy-tokens", {**own, "seed": seed})]
-        config = load_config(suite.config, recipe, layers, suite.env)
+        own = {path: value for part in (*over, {"seed": seed}) for path, value in part.items()}
+        config = self.suite.load(recipe, OPTION, own)
         parts = config.prompts.parts
         sizes = {part: PROPORTION * getattr(parts, part) for part in PARTS}
         changed: dict[str, object] = {"parts": parts.model_copy(update=sizes)}
@@ -209,58 +154,56 @@ class EqualComparison:
         if stepped_method(config) and not makes_reward:
             # Its steps may take from all prompts, as other methods may.
             changed["per_iteration"] = None
-        prompts = config.prompts.model_copy(update=changed)
-        return config.model_copy(update={"prompts": prompts})
+        return config.model_copy(update={"prompts": config.prompts.model_copy(update=changed)})
 
-    def _sized(self, recipe: str, trials: tuple[Trial, ...]) -> _Method:
-        """Return a method with the size of its trials, from a plan of a few prompts or steps.
+    def _trial_size(self, recipe: str) -> tuple[RunSize, int]:
+        """Return the size of a trial, by a plan of a few prompts or steps, and the prompts there.
 
         Raises:
             ConfigError: if the budget is too small for one step or prompt, or without dev prompts.
         """
-        seed = self._trial_seed
-        stepped = stepped_method(self._config(recipe, seed))
-        few = RunSize(method=stepped, units=PLANNED_STEPS if stepped else PLANNED_PROMPTS)
+        seed = self.suite.seeds[0] + TRIAL_SEED
+        method = stepped_method(self._config(recipe, seed))
+        few = RunSize(method=method, units=PLANNED_STEPS if method else PLANNED_PROMPTS)
         config = self._config(recipe, seed, few.settings())
         plan = dry_plan(Job(config=config, lake=self.suite.lake, name=f"{self.suite.prefix}-trial"))
         if not plan.groups.get(DEV):
             raise ConfigError(
-                "--policy-tokens: dev prompts choose the settings of a method, and the run lacks "
-                "them: set prompts.dev_share, such as 0.05, or prompts.dev; held-out prompts "
-                "never choose"
+                f"{OPTION}: dev prompts choose the settings of a method, and the run lacks them: "
+                "set prompts.dev_share, such as 0.05, or prompts.dev"
             )
-        prompts, once = sum(plan.prompts[TRAIN].values()), _most_tokens(plan, without=stepped)
-        room = TRIAL_SHARE * self.budget
-        if stepped:
-            settings: Any = getattr(config.training, stepped)
-            each = settings.rollouts * config.policy.sampling.max_tokens
+        prompts, room = sum(plan.prompts[TRAIN].values()), TRIAL_SHARE * self.budget
+        once = sum(s.most_tokens for s in plan.stages if s.stage != method and _teaches(s))
+        if method:
+            rollouts: int = getattr(config.training, method).rollouts
+            each = rollouts * config.policy.sampling.max_tokens
             size = replace(few, units=_fitting(room - once, each))
         else:
-            each = TRIAL_ITERATIONS * once / max(1, min(few.units, prompts))
+            once, each = 0, TRIAL_ITERATIONS * once / max(1, min(few.units, prompts))
             units = min(_fitting(room, each), prompts)
-            size, once = RunSize(iterations=TRIAL_ITERATIONS, units=units), 0
+            size = RunSize(units=units, iterations=TRIAL_ITERATIONS)
         if not size.units:
-            unit = "step" if stepped else "prompt"
-            why = (
-                f"too few for one {unit} of a trial of {recipe} if its answers are long, which "
-                f"takes {(once + each) / TRIAL_SHARE:,.0f}; to learn something it takes many times "
-                "that"
-                if each
-                else f"the plan of {recipe} generates nothing to learn from: leave it out"
+            raise ConfigError(
+                f"{OPTION} {self.budget}: too few for one {'step' if method else 'prompt'} of a "
+                f"trial of {recipe} if its answers are long, which takes "
+                f"{(once + each) / TRIAL_SHARE:,.0f}; to learn something it takes many times that"
             )
-            raise ConfigError(f"--policy-tokens {self.budget}: {why}")
-        return _Method(recipe=recipe, trials=trials, size=size, prompts=prompts)
+        return size, prompts
 
-    def _choose(self, method: _Method) -> tuple[Mapping[str, float], RunSize] | None:
-        """Run a method's trials; return the best settings and the size of its compared runs."""
-        lake, recipe, size = self.suite.lake, method.recipe, method.size
-        own, trials = self._config(recipe, self._trial_seed), dict[str, Mapping[str, float]]()
-        for number, trial in enumerate(method.trials, start=1):
+    def _choose(
+        self, recipe: str, size: RunSize, prompts: int
+    ) -> tuple[str, Mapping[str, float], RunSize] | None:
+        """Run a method's trials; return it, its best settings and the size of its compared runs."""
+        lake, trials = self.suite.lake, dict[str, Mapping[str, float]]()
+        seed = self.suite.seeds[0] + TRIAL_SEED
+        own, tried = self._config(recipe, seed), recipe_entry(recipe).trials or ({},)
+        for number, trial in enumerate(tried[: self.trials], start=1):
             name = f"{self.suite.prefix}-trial-{short_name(recipe)}-{number}"
-            trials[name] = settings = _settings(trial, own)
+            trials[name] = settings = _scaled(trial, own)
             self.note(f"{name}: trial of {recipe}, {size}: {_settings_text(settings)}")
-            config = self._config(recipe, self._trial_seed, settings, UNEXAMINED, size.settings())
-            work_on(Job(config=config, lake=lake, name=name), self.turn, self.note)
+            # Held-out prompts choose nothing: a trial is not measured on them.
+            few = {"prompts.max_test": 1, "assessment.kl": False, **size.settings()}
+            self._work_on(name, recipe, seed, settings, few)
         figure, scores = _dev_scores(lake, trials)
         if not scores:
             self.note(f"{recipe} is left out: no trial came to a policy that was measured")
@@ -268,43 +211,18 @@ class EqualComparison:
         # Of equal scores the first: the preset's own settings before others.
         best = max(scores, key=scores.__getitem__)
         with closing(open_run(lake, best)) as run:
-            spent = list(spent_units(run.journal))
-        compared = compared_size(spent, size, self.budget, method.prompts)
-        listing = ", ".join(
-            f"{score:.3f} by {_settings_text(trials[name])}" for name, score in scores.items()
-        )
-        self.note(
-            f"{recipe}: {figure} on dev prompts is {listing}; "
-            f"chosen: {_settings_text(trials[best])}, {compared}"
-        )
-        return trials[best], compared
+            compared = compared_size(list(spent_units(run.journal)), size, self.budget, prompts)
+        listing = ", ".join(f"{scores[n]:.3f} by {_settings_text(trials[n])}" for n in scores)
+        choice = f"{_settings_text(trials[best])}, {compared}"
+        self.note(f"{recipe}: {figure} on dev prompts is {listing}; chosen: {choice}")
+        return recipe, trials[best], compared
 
-    def _compare(self, recipe: str, settings: Mapping[str, float], size: RunSize, seed: int) -> str:
-        """Run a method under a seed; return the name of the run."""
-        name = self.suite.name(recipe, seed)
-        self.note(f"{name}: {recipe}, {size}")
-        config = self._config(recipe, seed, settings, size.settings(points=POINTS))
-        work_on(Job(config=config, lake=self.suite.lake, name=name), self.turn, self.note)
-        return name
+    def _work_on(self, name: str, recipe: str, seed: int, *over: Mapping[str, object]) -> None:
+        job = Job(config=self._config(recipe, seed, *over), lake=self.suite.lake, name=name)
+        work_on(job, self.turn, self.note)
 
 
-def _trials_of(recipe: str, count: int) -> tuple[Trial, ...]:
-    """Return the trials of a recipe; the user's own has one, with its settings."""
-    if names_function(recipe):
-        return ({},)
-    if recipe not in TRIALS:
-        raise ConfigError(
-            f"--policy-tokens: {recipe} does not make its policy of tokens that it generates, so "
-            f"no budget of them makes it comparable; leave it out, or compare some of "
-            f"{', '.join(TRIALS)}"
-        )
-    most = min(map(len, TRIALS.values()))
-    if count > most:
-        raise ConfigError(f"--trials {count}: each method has {most} settings to try, or fewer")
-    return TRIALS[recipe][:count]
-
-
-def _settings(trial: Trial, config: RunConfig) -> dict[str, float]:
+def _scaled(trial: Trial, config: RunConfig) -> dict[str, float]:
     """Return the changes of a trial to a configuration that has the preset's own settings."""
     values = {path: cast("float", resolved_at(config, path)) * by for path, by in trial.items()}
     return {path: float(f"{value:.6g}") for path, value in values.items()}
@@ -336,7 +254,10 @@ def compared_size(spent: Sequence[SpentUnit], tried: RunSize, budget: int, promp
 
 def stepped_method(config: RunConfig) -> str:
     """Return the method that samples while it trains in a run; empty if none does."""
-    return next((m for kinds, m in STEPPED.items() if isinstance(config.recipe, kinds)), "")
+    tried = {
+        path.split(".")[1] for trial in recipe_entry(config.recipe.name).trials for path in trial
+    }
+    return next(iter(tried & ONLINE), "")
 
 
 def _fitting(room: float, each: float) -> int:
@@ -344,34 +265,28 @@ def _fitting(room: float, each: float) -> int:
     return max(0, int(room // each)) if each > 0 else 0
 
 
-def _most_tokens(plan: Plan, without: str) -> int:
-    """Return the most tokens that the policy may generate to learn from, except in one stage."""
-    return sum(
-        stage.most_tokens
-        for stage in plan.stages
-        if not (is_eval_set(stage.stage) or measured_beside(stage.stage) is not None)
-        and not stage.judge_calls
-        and stage.stage != without
-    )
+def _teaches(stage: PlannedStage) -> bool:
+    """Whether the policy answers in a stage, and a run learns from the answers."""
+    measures = is_eval_set(stage.stage) or measured_beside(stage.stage) is not None
+    return not (measures or stage.judge_calls)
 
 
 def _spent(units: Iterable[SpentUnit]) -> int:
     return sum(unit.cost.policy_tokens for unit in units)
 
 
-def _dev_scores(lake: Path, names: Mapping[str, object]) -> tuple[str, dict[str, float]]:
-    """Return the first figure that all measured trials share, and its mean by trial."""
-    measured = {name: of for name in names if (of := _measured(lake, name))}
-    for figure in USUAL:
-        if measured and all(figure.name in of for of in measured.values()):
-            return figure.name, {name: of[figure.name] for name, of in measured.items()}
-    return "", {}
-
-
-def _measured(lake: Path, name: str) -> dict[str, float]:
-    """Return the figures of a run's last policy on dev prompts; empty without a trained one."""
-    with closing(open_run(lake, name)) as run:
-        scores = measured_scores(run).filter(pl.col("benchmark") == DEV, pl.col("iteration") > 0)
-    metrics = measured_metrics(scores)
-    found = {figure.name: values_of(scores, figure, metrics) for figure in USUAL}
-    return {figure: fmean(of[max(of)].values()) for figure, of in found.items() if of}
+def _dev_scores(lake: Path, names: Iterable[str]) -> tuple[str, dict[str, float]]:
+    """Return the first figure that all measured trials share, and the last policy's by trial."""
+    measured = dict[str, dict[str, float]]()
+    for name in names:
+        with closing(open_run(lake, name)) as run:
+            rows = measured_scores(run)
+        scores = rows.filter(pl.col("benchmark") == DEV, pl.col("iteration") > 0)
+        metrics = measured_metrics(scores)
+        found = {figure.name: values_of(scores, figure, metrics) for figure in USUAL}
+        means = {figure: fmean(of[max(of)].values()) for figure, of in found.items() if of}
+        if means:
+            measured[name] = means
+    shared = (f.name for f in USUAL if all(f.name in means for means in measured.values()))
+    figure = next(shared, "")
+    return figure, {name: means[figure] for name, means in measured.items() if figure}

@@ -6,7 +6,7 @@ that run, or else the first, and so take over every unit that they share with it
 and the judges are the same for all.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,7 +17,7 @@ from ...configs.own_function import names_function
 from ...configs.recipe_names import short_name
 from ...configs.schema import ConfigError, RunConfig
 from ...stores.journal_reader import JOURNAL
-from ...stores.lake import CHECKPOINTS, run_folder
+from ...stores.lake import CHECKPOINTS, REWARD_MODELS, run_folder
 from ..lake.query.model_names import checkpoints
 from ..lake.query.runs import open_run
 from ..recipes import RECIPES, recipe_entry
@@ -47,10 +47,10 @@ class Suite:
         """Return the name of the run of a recipe under a seed."""
         return f"{self.prefix}-{short_name(recipe)}-{seed}"
 
-    @property
-    def names(self) -> list[str]:
-        """The names of all runs that are compared, seed by seed."""
-        return [self.name(recipe, seed) for seed in self.seeds for recipe in self.recipes]
+    def load(self, recipe: str, option: str, own: Mapping[str, object]) -> RunConfig:
+        """Return a recipe's configuration; the settings that `option` means win over the user's."""
+        layers = [*self.overrides, *overrides(option, own)]
+        return load_config(self.config, recipe, layers, self.env)
 
 
 def chosen_recipes(text: str) -> tuple[str, ...]:
@@ -61,26 +61,24 @@ def chosen_recipes(text: str) -> tuple[str, ...]:
     Raises:
         ConfigError: for an unknown name.
     """
-    every = [name for name, recipe in RECIPES.items() if recipe.compared]
-    named = named_recipes(text, every=every, shown=RECIPES)
-    first = [SUPERVISED] if SUPERVISED in named else []
-    return (*first, REWARD, *(name for name in named if name not in MAKERS))
+    named = named_recipes(text, [name for name, recipe in RECIPES.items() if recipe.compared])
+    return (*({SUPERVISED} & {*named}), REWARD, *(name for name in named if name not in MAKERS))
 
 
-def named_recipes(text: str, *, every: Iterable[str], shown: Iterable[str]) -> list[str]:
+def named_recipes(text: str, every: Sequence[str]) -> list[str]:
     """Return the recipes of a list with commas; `all` means `every`.
 
     Raises:
-        ConfigError: for an unknown recipe, with the known ones of `shown`.
+        ConfigError: for an unknown recipe.
     """
     named = list(dict.fromkeys(name.strip() for name in text.split(",") if name.strip()))
     if named == [ALL]:
-        named = list(every)
+        return [*every]
     unknown = [name for name in named if not (name in RECIPES or names_function(name))]
     if unknown or not named:
         wrong = f"there is no recipe {unknown[0]!r}; " if unknown else ""
         raise ConfigError(
-            f"--recipes {text}: {wrong}write {ALL}, or some of {', '.join(shown)}, or "
+            f"--recipes {text}: {wrong}write {ALL}, or some of {', '.join(RECIPES)}, or "
             "./FILE.py:NAME, with commas"
         )
     for name in named:
@@ -94,16 +92,33 @@ def run_suite(suite: Suite, turn: Callable[[Job], None], note: Callable[[str], N
     A recipe without such rows, or that stops since its policy got worse, keeps no other from
     running.
     """
-    empty = set[str]()
+    names, lake = list[str](), suite.lake
     for seed in suite.seeds:
-        for job in _jobs(suite, seed):
-            note(f"{job.name}: {recipe_entry(job.config.recipe.name).summary}")
+        shared, first = dict[str, object](), None
+        for recipe in suite.recipes:
+            own = {"seed": seed, **shared}
+            if {*MAKERS} & {*suite.recipes}:  # Each prompt serves the same purpose in all runs.
+                own["prompts.parts.layout"] = "disjoint"
+            if recipe in MAKERS:  # They optimise no policy by a reward, and refuse the margin.
+                own |= {"iterations": 1, "prompts.variance.margin": None}
+            config, name = suite.load(recipe, "--recipes", own), suite.name(recipe, seed)
+            begun = (run_folder(lake, name) / JOURNAL).exists()
+            note(f"{name}: {recipe_entry(recipe).summary}")
+            job = Job(config=config, lake=lake, name=name, fork=None if begun else first)
             end = work_on(job, turn, note)
-            if isinstance(end, NothingToTrainOn):
-                if job.config.recipe.name in MAKERS:
-                    raise end
-                empty.add(job.name)
-    return [name for name in suite.names if name not in empty]
+            if not isinstance(end, NothingToTrainOn):
+                names.append(name)
+            elif recipe in MAKERS:
+                raise end
+            if not shared:
+                shared |= shared_settings(config, SHARED)
+            if recipe == SUPERVISED:
+                shared["policy.model"] = made_model(lake, name, CHECKPOINTS)
+                continue
+            if recipe == REWARD:
+                shared["reward.model"] = made_model(lake, name, REWARD_MODELS)
+            first = first or name
+    return names
 
 
 def work_on(
@@ -121,34 +136,10 @@ def work_on(
     return None
 
 
-def _jobs(suite: Suite, seed: int) -> Iterator[Job]:
-    """Give the jobs of a seed; each is made when those that it builds on have ended."""
-    shared = dict[str, object]()
-    first: str | None = None
-    for recipe in suite.recipes:
-        config = _config(suite, recipe, {"seed": seed, **shared})
-        name = suite.name(recipe, seed)
-        begun = (run_folder(suite.lake, name) / JOURNAL).exists()
-        yield Job(config=config, lake=suite.lake, name=name, fork=None if begun else first)
-        if not shared:
-            known = [f for f in settable() if f.path.startswith(SHARED) and not f.secret]
-            shared |= resolved_values(config, known)
-        if recipe == SUPERVISED:
-            shared["policy.model"] = made_model(suite.lake, name, CHECKPOINTS)
-            continue
-        if recipe == REWARD:
-            shared["reward.model"] = made_model(suite.lake, name, "reward_models")
-        first = first or name
-
-
-def _config(suite: Suite, recipe: str, own: Mapping[str, object]) -> RunConfig:
-    if {*MAKERS} & {*suite.recipes}:  # Each prompt serves the same purpose in all runs.
-        own = {**own, "prompts.parts.layout": "disjoint"}
-    if recipe in MAKERS:
-        # The margin is for the others: these two, which optimise no policy by a reward, refuse it.
-        own = {**own, "iterations": 1, "prompts.variance.margin": None}
-    layers = [*suite.overrides, *overrides("--recipes", own)]
-    return load_config(suite.config, recipe, layers, suite.env)
+def shared_settings(config: RunConfig, paths: tuple[str, ...]) -> dict[str, object]:
+    """Return the settings whose paths begin so, without secrets, for other recipes to take over."""
+    known = [f for f in settable() if f.path.startswith(paths) and not f.secret]
+    return {**resolved_values(config, known)}
 
 
 def overrides(source: str, values: Mapping[str, object]) -> list[Override]:

@@ -1,6 +1,5 @@
-"""A configuration for readers: YAML, differences, JSON Schema, the first file of a run."""
+"""A configuration for readers: YAML, differences, JSON Schema."""
 
-import shlex
 import textwrap
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -11,7 +10,7 @@ import yaml
 from pydantic import TypeAdapter
 from pydantic_core import to_jsonable_python
 
-from .describe import effect_of, every_field, is_secret, settable
+from .describe import effect_of, is_secret
 from .engines import ModelsByName
 from .load import defaults_of
 from .read import EXTENDS, presets
@@ -165,38 +164,3 @@ def json_schema() -> dict[str, Any]:
         "description": f"the preset world ({', '.join(presets())}) or file that this one builds on",
     }
     return {"$schema": DIALECT, **schema}
-
-
-WIDTH = 96
-SHOWN = (
-    *("iterations", "seed", "recipe.name", "recipe.n", "recipe.m", "recipe.top_k"),
-    *("prompts.source", "policy.model", "policy.sampling.temperature"),
-    *("policy.sampling.max_tokens", "critic.model"),
-)
-"""The fields that a beginner needs first."""
-
-
-def starter(config: RunConfig, preset: str, file: str, chosen: Sequence[str] = ()) -> str:
-    """Return the YAML of a file that makes `config` of a preset; `chosen` fields are shown, too."""
-    values, written = _values(config), shlex.quote(file)
-    shown = [path for path in dict.fromkeys((*SHOWN, *chosen)) if path in values]
-    tops = [path.partition(".")[0] for path in shown]
-    shown.sort(key=lambda path: (tops.index(path.partition(".")[0]), path.count(".")))
-    known = (*settable(), *every_field())
-    about = {f.path: f.description for f in known if f.recipe in ("", config.recipe.name)}
-    fields = (
-        (path, [*_wrap_comment(about[path]), f"{_leaf(path)}: {flow(values[path])}"])
-        for path in shown
-    )
-    head = f"""\
-# A run of lpfloop: `lpfloop run --config {written}`.
-# All other settings are those of the preset `{preset}`; to see them:
-#   lpfloop config show --config {written} --defaults
-# Every field that can be set, with its meaning:
-#   lpfloop config show --schema
-{EXTENDS}: {preset}"""
-    return "\n".join([head, *_laid_out(fields)]) + "\n"
-
-
-def _wrap_comment(text: str) -> list[str]:
-    return textwrap.wrap(text, WIDTH, initial_indent="# ", subsequent_indent="# ")

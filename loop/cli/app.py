@@ -22,7 +22,6 @@ from .config_commands import diff_configs, recipes, show_config
 from .critique_commands import critique
 from .derive_commands import rebuild_pairs, train
 from .exchange_commands import annotations, export, import_
-from .init_commands import init
 from .launch_commands import launch
 from .list_commands import alarms, candidates, critiques, pairs, search, sql
 from .measure_commands import critic_check, evaluate, judge_check
@@ -81,7 +80,6 @@ PANELS: Mapping[str, Mapping[str, Command | CommandGroup]] = {
         "doctor": doctor,
     },
     "Run": {
-        "init": init,
         "prepare": prepare,
         "preview": preview,
         "takeover": take_over,

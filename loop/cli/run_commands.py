@@ -31,7 +31,7 @@ Say what to run. There are two ways to start:
   lpfloop demo    two iterations on toy models that come with lpfloop: 2 CPU cores, about 3 minutes
   lpfloop run --policy Qwen/Qwen2.5-1.5B-Instruct --prompts prompts.jsonl \\
       --critic http://localhost:8000/v1 --iterations 2 --download
-                  your own model; `lpfloop init` writes these settings to a file for --config
+                  your own model; `lpfloop config show` prints these settings for a --config file
 
 `lpfloop run --help` lists all options."""
 

@@ -48,13 +48,3 @@ def test_suggestions_of_errors_name_the_lake(lake, tmp_path):
     assert told.exit_code == Exit.BAD_INPUT
     command, _ = COMMAND.findall(told.stderr)
     assert shlex.split(command) == ["lpfloop", "view", "x", "--lake", str(lake)]
-
-
-def test_configuration_with_a_space(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    parts = ("--policy", "tiny", "--prompts", "tiny", "--critic", "tiny")
-    told = invoke("init", "tiny run.yaml", *parts)
-    assert told.exit_code == 0, told.stderr
-    written = COMMAND.findall((tmp_path / "tiny run.yaml").read_text())
-    for command in (*COMMAND.findall(told.stderr), *written[:1]):
-        assert shlex.split(command)[:4] == ["lpfloop", "run", "--config", "tiny run.yaml"]

@@ -78,9 +78,6 @@ def doctor(
     *,
     options: Annotated[RunOptions, "config recipe prompts policy critic settings download"],
     lake: Lake = DEFAULT_LAKE,
-    smoke: Annotated[
-        bool, typer.Option("--smoke", help="Then try a few prompts through all stages.")
-    ] = False,
     versions: Annotated[
         bool, typer.Option("--versions", help="List the versions of packages, too.")
     ] = False,
@@ -89,8 +86,6 @@ def doctor(
     """Check whether `lpfloop run` would start here."""
     from ...configs.secrecy import hide_environment, hide_secrets_of
     from ..daemon.doctor import diagnose
-    from ..daemon.smoke_alone import smoke_alone
-    from .session import reporting, stop_signal
 
     options = options.in_lake(lake)
     loaded = options.resolve()
@@ -100,10 +95,6 @@ def doctor(
     typer.echo(diagnosis.as_json() if out.as_json else diagnosis.as_text(versions=versions))
     if not diagnosis.ok:
         raise typer.Exit(Exit.FAULT)
-    if smoke:
-        stop = stop_signal(loaded)
-        with reporting() as reporter, stop.on_signals():
-            smoke_alone(loaded, lake, reporter, stop)
 
 
 SMOL = "smol"

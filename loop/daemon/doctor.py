@@ -165,7 +165,7 @@ def _look(about: str, found: Iterable[Finding], remedy: str | None = None) -> It
 def _rehearse(job: Job) -> tuple[Observed, Sequence[NeededRole], str]:
     """Rehearse a job: return its recipe's behaviour, its models, and why it is refused, if so."""
     try:
-        seen = seen_in(job, required_prompts(job.config, job.read_lake))
+        seen = seen_in(job, required_prompts(job.config, job.lake))
         return seen, needed_roles(job.config, seen), ""
     except UnplayedRolesError as error:
         return NOTHING_SEEN, error.roles, ""  # The finding of each of them tells it.

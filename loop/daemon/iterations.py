@@ -63,8 +63,10 @@ def turn(
     given = stored_given(run.store.journal)
     checkpoint = keep_initial(run) if given is None or given.iteration == 1 else begin(run, given)
     first = checkpoint.iteration
-    if given is None and run.config.iterations > first and try_smoke_test(run, checkpoint, train):
-        on_tried()
+    if given is None and run.config.iterations > first:
+        judge = "follows" if judges_itself(run.config) else "frozen"
+        if smoke_test(iteration(run, first, checkpoint), train, judge=judge):
+            on_tried()
     sampled = run.config.iterations > first + (given is not None)
     chosen = suitable(run, train) if sampled else Suitable(prompts=train)
     course = CheckpointHistory.of(checkpoint)
@@ -96,12 +98,6 @@ def turn(
             return end_of_converged(run.config)
         stop_at_alarms(run, number)
     return whole(run.config)
-
-
-def try_smoke_test(run: Run, checkpoint: Checkpoint, train: Sequence[Prompt]) -> bool:
-    """Make the smoke test of a run, if it is still due; return whether it ran."""
-    it = iteration(run, checkpoint.iteration, checkpoint)
-    return smoke_test(it, train, judge="follows" if judges_itself(run.config) else "frozen")
 
 
 def _is_over(run: Run, course: CheckpointHistory) -> bool:

@@ -31,8 +31,7 @@ class Job:
     """A user's job: a configuration, where the run lives, whose units it may re-use.
 
     With `given`, it is to train on these rows of the run that it forks; with `answers`, to critique
-    these and turn no loop. `retry_unscored` is to ask again if replies could not be read. Other
-    runs are read from the job's lake, or from `beside` if set.
+    these and turn no loop. `retry_unscored` is to ask again if replies could not be read.
     """
 
     config: RunConfig
@@ -42,12 +41,6 @@ class Job:
     given: Given | None = None
     answers: AnswersFile | None = None
     retry_unscored: bool = False
-    beside: Path | None = None
-
-    @property
-    def read_lake(self) -> Path:
-        """The lake with the runs whose rows it reads."""
-        return self.beside or self.lake
 
 
 def fingerprint_of(config: RunConfig, *resources: Mapping[str, Json]) -> Mapping[str, Json]:

@@ -72,7 +72,7 @@ def run_loop(
         AlarmStopError: if an alarm stops the run; it can be resumed.
     """
     notes = notes_of(job.config.prompts)
-    prompts = required_prompts(job.config, job.read_lake, notes)
+    prompts = required_prompts(job.config, job.lake, notes)
     begins = not (run_folder(job.lake, job.name) / JOURNAL).exists()
     rehearsal = rehearse_job(job, prompts) if begins else None
     seen = None if rehearsal is None else rehearsal.seen

@@ -91,7 +91,7 @@ def rehearse_job(job: Job, prompts: Sequence[Prompt], *, longest: int = LONGEST_
         ConfigError: if something configured cannot be used, or a role that is needed lacks a model.
     """
     require_settings(job.config)
-    labels, costs = labels_of(job.config, job.read_lake), costs_in(job.lake, job.config)
+    labels, costs = labels_of(job.config, job.lake), costs_in(job.lake, job.config)
     rehearsal = rehearse(job.config, prompts, costs, longest=longest, labels=labels)
     require_choosable(job.config, rehearsal.seen.trainings, deciding(job.config, prompts))
     return rehearsal
@@ -171,7 +171,7 @@ def parts_of(job: Job, seen: Observed) -> RunParts:
         raise ConfigError(str(error)) from error
     fact_judge = fact_judge_of(job.config, models)
     forms = judged_forms(job.config, models)
-    labels = labels_of(job.config, job.read_lake)
+    labels = labels_of(job.config, job.lake)
     fingerprint = fingerprint_of(
         job.config,
         models.fingerprint,

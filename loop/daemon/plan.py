@@ -58,9 +58,8 @@ class PlannedRole:
 class PlannedStage:
     """A stage: units, requests and their tokens, `rows` and `steps` of a training.
 
-    `reused` units are taken over by a fork; the other numbers are of the rest. `tokens` are tokens
-    of answers: measured before if `measured`, else the most they may be, as `most_tokens`.
-    `seconds` is None if no similar stage was timed.
+    `tokens` are tokens of answers: measured before if `measured`, else the most they may be, as
+    `most_tokens`. `seconds` is None if no similar stage was timed.
     """
 
     iteration: int
@@ -78,7 +77,6 @@ class PlannedStage:
     rows: int = 0
     steps: int = 0
     seconds: float | None = None
-    reused: int = 0
 
     @property
     def is_work(self) -> bool:
@@ -101,8 +99,8 @@ class Plan:
 
     `left_out` counts the prompts that a rule refuses, by the rule. `unpriced` are the models
     elsewhere without a configured price, `money_limit` is how much the run may spend. `fork` is the
-    run from which units are taken over, `memory` has lines on the memory of each stage. `too_few`
-    says that no training gets the rows that it needs.
+    run whose units may be re-used: no number is without them. `memory` has lines on the memory of
+    each stage. `too_few` says that no training gets the rows that it needs.
     """
 
     recipe: str
@@ -144,16 +142,6 @@ class Plan:
         working = [stage.seconds for stage in self.stages if stage.is_work]
         known = [seconds for seconds in working if seconds is not None]
         return sum(known) / 3600 if len(known) == len(working) else None
-
-    def stages_in(self, iteration: int) -> list[PlannedStage]:
-        """Return the stages of an iteration."""
-        return [stage for stage in self.stages if stage.iteration == iteration]
-
-    def differing(self) -> list[int]:
-        """Return the iterations, from 1, that do something else than the one before."""
-        numbers = range(1, max((stage.iteration for stage in self.stages), default=0) + 1)
-        work = {number: _work_of(self.stages_in(number)) for number in (0, *numbers)}
-        return [n for n in numbers if n == 1 or work[n] != work[n - 1]]
 
     def total(self, name: str) -> float:
         """Return the sum of a number of all stages."""

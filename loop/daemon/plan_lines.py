@@ -1,7 +1,6 @@
 """A plan as lines of at most 80 columns: all of it, or the few that a run begins with."""
 
 from collections.abc import Iterator, Mapping
-from itertools import pairwise
 
 from ..data.durations import duration
 from ..data.sanitize import visible
@@ -20,7 +19,7 @@ NAMED = 34
 def plan_lines(plan: Plan) -> list[str]:
     """Return a whole plan, each stage on one line."""
     ends = () if plan.ends is None else (f"as it was rehearsed, it ends there: {plan.ends}",)
-    lines = [*_table(plan), *_totals(plan), *_alike(plan), *_reused_lines(plan), *ends]
+    lines = [*_table(plan), *_totals(plan), *_fork_lines(plan), *ends]
     if plan.too_few is not None:
         lines.append(plan.too_few)
     if plan.memory:
@@ -36,7 +35,7 @@ def opening_lines(plan: Plan, run: str) -> list[str]:
         lines.append(f"  ends early: {plan.ends}")
     if plan.too_few is not None:
         lines.append(f"  {plan.too_few}")
-    return [visible(line) for line in (*lines, *_reused_lines(plan))]
+    return [visible(line) for line in (*lines, *_fork_lines(plan))]
 
 
 def estimate(plan: Plan) -> str:
@@ -158,28 +157,7 @@ def _table(plan: Plan) -> Iterator[str]:
         )
 
 
-def _alike(plan: Plan) -> Iterator[str]:
-    """Yield which iterations repeat the one before them."""
-    if plan.ends is not None:
-        return
-    for first, following in pairwise([*plan.differing(), plan.iterations + 1]):
-        others = range(first + 1, following)
-        if len(others) == 1:
-            yield f"  iteration {others[0]} does what iteration {first} does"
-        elif others:
-            yield f"  iterations {others[0]} to {others[-1]} do what iteration {first} does"
-
-
-def _reused_lines(plan: Plan) -> Iterator[str]:
-    """Yield the units that a fork takes over from its parent; a plan's calls are without them."""
-    if plan.fork is None:
-        return
-    reused = plan.total("reused")
-    if not reused:
-        yield f"  no unit of run {plan.fork} can be reused"
-        return
-    whole = sum(stage.reused == stage.units > 0 for stage in plan.stages)
-    yield (
-        f"  re-uses {reused:,.0f} of {plan.total('units'):,.0f} units of run {plan.fork}, "
-        f"{whole:,} stages whole"
-    )
+def _fork_lines(plan: Plan) -> list[str]:
+    """Return the run whose units a fork takes over: which ones is known as they are planned."""
+    fits = f"  re-uses the units of run {plan.fork} that the settings allow: the rest is less work"
+    return [] if plan.fork is None else [fits]

@@ -1,6 +1,7 @@
 """Planning a run by the costs of calls in earlier runs of its lake; reporting the plan."""
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from textwrap import wrap
 
@@ -22,7 +23,6 @@ from ..run.reporter import log_event
 from ..run.run import Run
 from ..stages.people_labels import labels_of
 from .call_costs import costs_in, smoke_costs
-from .fork_plan import with_reuse
 from .job import Job, require_forkable
 from .loop import required_prompts
 from .memory_check import gib, memory_of
@@ -55,7 +55,7 @@ def plan_run(
     shown.require_whole()
     memory_lines = [] if config.memory == "ignore" else _memory_lines(config, shown.seen)
     plan = plan_of(shown, prompts, costs, memory_lines)
-    return plan if fork is None else with_reuse(plan, shown, prompts, lake, fork)
+    return replace(plan, fork=fork)
 
 
 def dry_plan(job: Job) -> Plan:
@@ -66,7 +66,7 @@ def dry_plan(job: Job) -> Plan:
         InputError: if prompts cannot be read.
     """
     require_forkable(run_folder(job.lake, job.name), job)
-    prompts = required_prompts(job.config, job.read_lake)
+    prompts = required_prompts(job.config, job.lake)
     rehearsal = dry_rehearsal(job, prompts)
     plan = plan_run(job.config, prompts, job.lake, fork=job.fork, rehearsal=rehearsal)
     required_roles(job, rehearsal.seen)

@@ -190,7 +190,6 @@ class RehearsedRun(Run):
         notes.group, notes.units, notes.planned = group, planned.chunks, planned
         chunks = len(self.sample.chunks(group).chunks)
         notes.by_chunk = group.name != SMOKE and notes.units == chunks
-        notes.upstream = self.store.journal.upstream(iteration, label)
         return planned
 
     def make(

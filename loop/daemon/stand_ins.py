@@ -49,7 +49,6 @@ from ...policies.trainers.step_policies import published_steps, seal_policy, ste
 from ...policies.trainers.train_model import TrainResult
 from ...policies.trainers.work_folder import TrainerProgress
 from ...stores.durable import make_folder, write_file
-from ...stores.journal_reader import StageId
 from ...stores.records import Candidate, Message, Prompt
 from ..run.engine_client import engine_sampling
 from ..run.engine_client import letters as letters_of
@@ -107,7 +106,6 @@ class RehearsedStage:
     """The work of a stage: its units, calls, scored conversations, and training.
 
     `group` are the prompts that it works on; `by_chunk`: it has a unit for each chunk of them.
-    `upstream` are the stages from which it was planned.
     """
 
     iteration: int
@@ -116,7 +114,6 @@ class RehearsedStage:
     group: PromptGroup = NO_PROMPTS
     by_chunk: bool = False
     planned: Planned | None = None
-    upstream: Sequence[StageId] = ()
     units: int = 0
     calls: dict[str, ModelCalls] = field(default_factory=dict[str, ModelCalls])
     scored: int = 0

@@ -97,12 +97,3 @@ def test_what_the_doctor_refuses(own, tmp_path, subtests):
             assert (asked != 0) is (started == 2), said + told + refused
             assert asked != 0, said
             assert not (tmp_path / "lake").exists()
-
-
-def test_smoke_test(own, tmp_path) -> None:
-    code, _, told = own("doctor", "--smoke")
-    assert code == 0, told
-    code, _, told = own("doctor", "--smoke", critic="scripts:mumbling_critic")
-    assert code == 1
-    assert "no_dictionary" in told
-    assert {path.name for path in tmp_path.iterdir()} == {"mine.jsonl"}

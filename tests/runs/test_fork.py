@@ -11,6 +11,7 @@ from types import SimpleNamespace
 
 import pytest
 from crashes import flip, truncate
+from typer.testing import CliRunner
 from world import (
     RUN,
     calls,
@@ -24,6 +25,11 @@ from world import (
 )
 
 from lpfloop.configs.schema import ConfigError
+from lpfloop.loop.cli.app import app
+from lpfloop.loop.cli.common import Exit
+from lpfloop.loop.daemon.loop import required_prompts
+from lpfloop.loop.daemon.plan_lines import plan_lines
+from lpfloop.loop.daemon.planning import plan_run
 from lpfloop.stores.journal_reader import Part, Reader
 from lpfloop.stores.lake import run_folder
 
@@ -123,3 +129,31 @@ def test_fork_of_nothing_refused(parent):
     assert not run_folder(parent.lake, CHILD).exists()
     with pytest.raises(ConfigError, match="exists already"):
         loop(parent.lake, config=parent.config, name=RUN, fork=RUN)
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("--dry-run", "--reuse-from", "no-such-run"), "no such run"),
+        (("--dry-run", "--reuse-from", RUN, "--run", RUN), "exists already"),
+        (("--dry-run", "--detach"), "--detach"),
+        (("--seeds", "3"), "--seeds"),
+        (("--seeds", "3", "--dry-run"), "--seeds"),
+    ],
+)
+def test_dropped_options_are_refused(
+    finished: SimpleNamespace, words: tuple[str, ...], said: str
+) -> None:
+    before = sorted(finished.lake.rglob("*"))
+    prompts = f"--prompts={finished.prompts}"
+    told = CliRunner().invoke(app, ["run", prompts, "--lake", str(finished.lake), *words])
+    assert told.exit_code == Exit.BAD_INPUT, told.output
+    assert said in told.stderr
+    assert sorted(finished.lake.rglob("*")) == before
+
+
+def test_plan_of_a_fork_names_its_parent(finished: SimpleNamespace) -> None:
+    plan = plan_run(
+        finished.config, required_prompts(finished.config, finished.lake), finished.lake, fork=RUN
+    )
+    assert any(RUN in line for line in plan_lines(plan))

@@ -78,9 +78,6 @@ def doctor(
     *,
     options: Annotated[RunOptions, "config recipe prompts policy critic settings download"],
     lake: Lake = DEFAULT_LAKE,
-    versions: Annotated[
-        bool, typer.Option("--versions", help="List the versions of packages, too.")
-    ] = False,
     out: DocumentOutput,
 ) -> None:
     """Check whether `lpfloop run` would start here."""
@@ -92,7 +89,7 @@ def doctor(
     hide_environment()
     hide_secrets_of(loaded)
     diagnosis = diagnose(loaded, lake, options.name_of(loaded))
-    typer.echo(diagnosis.as_json() if out.as_json else diagnosis.as_text(versions=versions))
+    typer.echo(diagnosis.as_json() if out.as_json else diagnosis.as_text())
     if not diagnosis.ok:
         raise typer.Exit(Exit.FAULT)
 

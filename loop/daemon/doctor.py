@@ -5,7 +5,6 @@ not looked at.
 """
 
 import json
-import sys
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -51,7 +50,6 @@ from .opening import parts_of, seen_in
 
 Status = Literal["ok", "note", "missing"]
 MARKS: dict[Status, str] = {"ok": "ok     ", "note": "note   ", "missing": "MISSING"}
-OLDEST_PYTHON = (3, 11)
 LEAST_DISK = 2 * GIB
 PROBES = 32
 """How many endpoints are probed at once."""
@@ -85,7 +83,6 @@ class Finding:
     status: Status
     detail: str
     remedy: str | None = None
-    is_version: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,27 +101,22 @@ class Diagnosis:
         found = [asdict(finding) for finding in self.findings]
         return json.dumps({"ok": self.ok, "findings": found}, indent=2)
 
-    def as_text(self, *, versions: bool = False) -> str:
+    def as_text(self) -> str:
         """Return the verdict, then one line for each finding with its remedy below.
 
-        Problems that prevent a run come first, versions last; without `versions`, only missing
-        packages are shown.
+        Problems that prevent a run come first.
         """
         missing = sum(finding.status == "missing" for finding in self.findings)
-        shown = [f for f in self.findings if versions or not f.is_version or f.status == "missing"]
-        shown.sort(key=lambda finding: (finding.status != "missing", finding.is_version))
-        width = max(len(finding.about) for finding in shown)
+        width = max(len(finding.about) for finding in self.findings)
         lines = [
             "`lpfloop run` would start" if self.ok else f"{missing} missing: it would not start"
         ]
-        for finding in shown:
+        for finding in sorted(self.findings, key=lambda finding: finding.status != "missing"):
             detail = " ".join(finding.detail.split())
             lines.append(f"{MARKS[finding.status]}  {finding.about:<{width}}  {detail}")
             if finding.remedy:
                 lines.append(f"{'':9}{'':{width}}  -> {finding.remedy}")
-        hidden = len(self.findings) - len(shown)
-        more = [f"{hidden} versions are as needed: --versions lists them"] if hidden else []
-        return "\n".join([*lines, *more])
+        return "\n".join(lines)
 
 
 def diagnose(config: RunConfig, lake: Path, name: str = "run") -> Diagnosis:
@@ -133,7 +125,6 @@ def diagnose(config: RunConfig, lake: Path, name: str = "run") -> Diagnosis:
     seen, roles, refusal = _rehearse(job)
     methods = trainings(roles)
     looks = (
-        _python(),
         _packages(config, roles),
         *(_look(f"{role.name} model", _role(role)) for role in roles),
         _trainable(config, roles),
@@ -196,31 +187,19 @@ def _start(job: Job, seen: Observed) -> Iterator[Finding]:
 # packages
 
 
-def _python() -> Iterator[Finding]:
-    here = f"{'.'.join(str(part) for part in sys.version_info[:3])}, {machine.system()}"
-    if sys.version_info >= OLDEST_PYTHON:
-        yield Finding("Python", "ok", here, is_version=True)
-    else:
-        yield Finding("Python", "missing", here, "install Python 3.11 or newer", is_version=True)
-
-
 def _packages(config: RunConfig, roles: Sequence[NeededRole]) -> Iterator[Finding]:
-    core, pins = installation.core_names(), installation.locked_versions()
-    needed = {*core, "math-verify", *(TRAIN if config.iterations > 0 else ())}
+    """Yield the packages that are missing, and those whose features are."""
+    needed = {*installation.core_names(), "math-verify", *(TRAIN if config.iterations > 0 else ())}
     reward = config.reward.model
     if (reward != NO_MODEL and not names_function(reward)) or any(map(_is_here, roles)):
         needed |= {*MODELS}
-    for name in [*core, *sorted(needed - {*core}), *OPTIONAL]:
-        here, pin = devices.installed_version(name), pins.get(name)
-        remedy, status = None, "ok"
-        if here is None and name in needed:
-            status, here = "missing", "not installed"
+    for name in sorted(needed):
+        if devices.installed_version(name) is None:
             remedy = install_command(name, on_gpu=bool(driver_gpus()))
-        elif here is None:
-            status, here = "note", f"not installed; no run needs it, {OPTIONAL[name]} does"
-        elif pin is not None and here.partition("+")[0] != pin:
-            status, here = "note", f"{here}, and the lock has {pin}"
-        yield Finding(name, status, here, remedy, is_version=True)
+            yield Finding(name, "missing", "not installed", remedy)
+    for name, feature in OPTIONAL.items():
+        if name not in needed and devices.installed_version(name) is None:
+            yield Finding(name, "note", f"not installed; no run needs it, {feature} does")
 
 
 def _is_here(role: NeededRole) -> bool:

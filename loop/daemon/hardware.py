@@ -1,7 +1,6 @@
 """This machine's devices, memory, disks and versions, without loading a model library."""
 
 import os
-import platform
 import shutil
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
@@ -67,11 +66,6 @@ def memory() -> tuple[int, int]:
     """Return the machine's memory and the available part of it, in bytes."""
     found = psutil.virtual_memory()
     return found.total, found.available
-
-
-def system() -> str:
-    """Return the operating system and the processor's kind."""
-    return f"{platform.system()} {platform.machine()}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -63,7 +63,7 @@ def turn(job: "Job", stop: "StopSignal | None" = None, announce: int | None = No
     from ..daemon.detach import settle
     from ..daemon.logs import LogReporter, Tee, bound_logs, logging_to
     from ..daemon.loop import run_loop
-    from ..daemon.planning import announce_plan, announce_refined
+    from ..daemon.planning import announce_plan
 
     stop = stop or stop_signal(job.config, lift_pause=True)
     hide_environment()
@@ -85,14 +85,7 @@ def turn(job: "Job", stop: "StopSignal | None" = None, announce: int | None = No
 
         ending.enter_context(stop.on_signals())
         if job.answers is None:
-            run_loop(
-                job,
-                reporter,
-                stop,
-                on_open=on_open,
-                on_begin=announce_plan,
-                on_tried=announce_refined,
-            )
+            run_loop(job, reporter, stop, on_open=on_open, on_begin=announce_plan)
         else:
             critique_answers(job, reporter, stop, on_open=on_open)
 

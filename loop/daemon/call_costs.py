@@ -1,4 +1,4 @@
-"""The measured costs of calls: from earlier runs of a lake, or from a smoke test."""
+"""The measured costs of calls in earlier runs of a lake."""
 
 import json
 from collections.abc import Mapping
@@ -11,7 +11,6 @@ from ...stores.journal_file import DamagedJournalError
 from ...stores.journal_reader import JournalError, Reader
 from ...stores.keys import Json
 from ...stores.lake import run_folder, run_names
-from ...stores.side_evals import smoke_test_of
 
 EARLIER = 5
 """How many runs of a lake are searched for the costs of calls."""
@@ -33,20 +32,6 @@ class CallCost:
 
 CallCosts = Mapping[str, CallCost]
 """By stage, as `status` calls it, without its iteration."""
-
-
-def smoke_costs(journal: Reader) -> CallCosts:
-    """Return the costs of calls in the smoke test of a run, by the verbs of its stages.
-
-    Times are omitted, as they consist of loading models.
-    """
-    sums: dict[str, dict[str, float]] = {}
-    for state in journal.stages():
-        if smoke_test_of(state.stage) is not None and state.totals.get("calls"):
-            own = sums.setdefault(state.stage.partition(":")[0], {})
-            for name, value in state.totals.items():
-                own[name] = own.get(name, 0.0) + value
-    return {verb: _cost(own, own["calls"]) for verb, own in sums.items()}
 
 
 def costs_in(lake: Path, config: RunConfig) -> CallCosts:

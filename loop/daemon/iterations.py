@@ -2,7 +2,7 @@
 
 import re
 import shutil
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import cast
 
 from ...configs.schema import ConfigError, RunConfig
@@ -46,12 +46,7 @@ def end_of_converged(config: RunConfig) -> str:
     return f"done: no new best in {config.verdict.converged_after} iterations"
 
 
-def turn(
-    run: Run,
-    prompts: Sequence[Prompt],
-    *,
-    on_tried: Callable[[], None] = lambda: None,
-) -> str:
+def turn(run: Run, prompts: Sequence[Prompt]) -> str:
     """Evaluate the policy that the run begins with, then make and evaluate the next ones to M_N.
 
     Each iteration begins with the policy that the verdicts so far choose. Return how the run ends.
@@ -65,8 +60,7 @@ def turn(
     first = checkpoint.iteration
     if given is None and run.config.iterations > first:
         judge = "follows" if judges_itself(run.config) else "frozen"
-        if smoke_test(iteration(run, first, checkpoint), train, judge=judge):
-            on_tried()
+        smoke_test(iteration(run, first, checkpoint), train, judge=judge)
     sampled = run.config.iterations > first + (given is not None)
     chosen = suitable(run, train) if sampled else Suitable(prompts=train)
     course = CheckpointHistory.of(checkpoint)

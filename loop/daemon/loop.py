@@ -55,13 +55,11 @@ def run_loop(
     on_begin: Callable[[Run, Sequence[Prompt], Rehearsal | None], None] = (
         lambda _run, _prompts, _rehearsal: None
     ),
-    on_tried: Callable[[Run, Sequence[Prompt]], None] = lambda _run, _prompts: None,
 ) -> None:
     """Turn the loop until the configured number of iterations is reached.
 
     `on_open` gets the run's folder once this process holds the run, `on_begin` the run, its prompts
-    and the rehearsal of a new run before any request, `on_tried` the run and its prompts when the
-    smoke test has passed.
+    and the rehearsal of a new run before any request.
 
     Raises:
         Stopped: if the user stopped it, or a budget ended; the run can be resumed.
@@ -97,7 +95,7 @@ def run_loop(
         def work() -> None:
             nonlocal how
             keep_filter_counts(run, left_out)
-            how = turn(run, prompts, on_tried=lambda: on_tried(run, prompts))
+            how = turn(run, prompts)
             if finished:
                 # Hardly any of its rows was read again, so damage would stay unnoticed.
                 require_unaltered(run.store.journal)

@@ -111,7 +111,6 @@ class Plan:
     groups: Mapping[str, int]
     stages: tuple[PlannedStage, ...]
     disk: PlannedDisk
-    exact: bool
     ends: str | None
     memory: tuple[str, ...] = ()
     left_out: Mapping[str, int] = field(default_factory=dict[str, int])
@@ -185,7 +184,6 @@ def plan_of(
         groups=_groups(sample),
         stages=tuple(stages),
         disk=_disk(config, stages, jobs),
-        exact=all(group.total == len(group.sample) for group in sample.groups.values()),
         ends=rehearsal.ends,
         too_few=_too_few(config, once),
         memory=tuple(memory),

@@ -1,6 +1,6 @@
 """Planning a run by the costs of calls in earlier runs of its lake; reporting the plan."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from textwrap import wrap
@@ -22,13 +22,13 @@ from ..run.observed import Observed
 from ..run.reporter import log_event
 from ..run.run import Run
 from ..stages.people_labels import labels_of
-from .call_costs import costs_in, smoke_costs
+from .call_costs import costs_in
 from .job import Job, require_forkable
 from .loop import required_prompts
 from .memory_check import gib, memory_of
 from .opening import rehearse_job, required_roles
 from .plan import Plan, plan_of
-from .plan_lines import estimate, opening_lines, short
+from .plan_lines import opening_lines, short
 from .rehearsal import Rehearsal, RehearsalError, rehearse
 from .stand_ins import LONGEST_REPLY
 
@@ -125,11 +125,12 @@ def announce_plan(run: Run, prompts: Sequence[Prompt], rehearsal: Rehearsal | No
         return
     fork = None if run.fork is None else run.fork.parent.folder.name
     lake = run.store.folder.parent.parent
-    plan = _keep_plan(
-        run, lambda: plan_run(run.config, prompts, lake, fork=fork, rehearsal=rehearsal)
-    )
-    if plan is None:
+    try:
+        plan = plan_run(run.config, prompts, lake, fork=fork, rehearsal=rehearsal)
+    except (RehearsalError, ConfigError, EngineError) as error:
+        run.reporter.note(f"no plan could be made: {error}", "warning", code="W-PLAN")
         return
+    run.store.when_there_is_room(lambda: journal.record(PLAN, plan.as_json()))
     log_event("plan", "plan", recipe=plan.recipe, iterations=plan.iterations, **plan.totals)
     for line in opening_lines(plan, run.name):
         run.reporter.note(line)
@@ -137,38 +138,6 @@ def announce_plan(run: Run, prompts: Sequence[Prompt], rehearsal: Rehearsal | No
     run.reporter.note(f"  Ctrl-C stops cleanly: `lpfloop resume {own}` continues")
     if run.config.memory != "ignore":
         _warn_of_memory(run)
-
-
-def announce_refined(run: Run, prompts: Sequence[Prompt]) -> None:
-    """Report the costs of a run by its smoke test's measurements, unless earlier runs gave them.
-
-    The refined plan replaces the first one.
-    """
-    journal = run.store.journal
-    kept, costs = kept_plan(journal), smoke_costs(journal)
-    if kept is None or kept.measured or not costs:
-        return
-
-    def refined() -> Plan:
-        rehearsal = rehearse(run.config, prompts, costs, labels=run.labels)
-        rehearsal.require_whole()
-        return plan_of(rehearsal, prompts, costs)
-
-    plan = _keep_plan(run, refined)
-    if plan is not None:
-        text = f"estimate, by the answers of the smoke test: {estimate(plan)}"
-        run.reporter.note(text, "estimate", **plan.totals)
-
-
-def _keep_plan(run: Run, made: Callable[[], Plan]) -> Plan | None:
-    """Keep a run's plan in its journal; report why if it cannot be made."""
-    try:
-        plan = made()
-    except (RehearsalError, ConfigError, EngineError) as error:
-        run.reporter.note(f"no plan could be made: {error}", "warning", code="W-PLAN")
-        return None
-    run.store.when_there_is_room(lambda: run.store.journal.record(PLAN, plan.as_json()))
-    return plan
 
 
 def _warn_of_memory(run: Run) -> None:

@@ -7,7 +7,6 @@ import pytest
 from typer.testing import CliRunner
 
 from lpfloop.loop.cli.app import Exit, app
-from lpfloop.loop.daemon.call_costs import smoke_costs
 from lpfloop.stores.journal_reader import Reader
 
 SCRIPTED = """
@@ -98,14 +97,3 @@ def test_unreadable_stage_stops_after_enough(lpfloop, tmp_path):
     assert 200 <= state.totals["rows"] < 280
     code, _, told = lpfloop("run", "--run", "a", *MUMBLING, "--set", "smoke.max_parse_failures=1")
     assert code == Exit.NOTHING_TO_TRAIN_ON, told
-
-
-def test_plan_is_refined_by_smoke(lpfloop, tmp_path):
-    told = lpfloop("run", "--run", "a", *SMOKE)[2]
-    assert "estimate, by the answers" in told
-    costs = smoke_costs(journal(tmp_path, "a"))
-    assert 4 < costs["sample"].tokens < 9
-    plans = journal(tmp_path, "a").events("plan")
-    assert len(plans) == 2
-    sampled = [next(s for s in p["stages"] if s["stage"] == "sample") for p in plans]
-    assert sampled[1]["tokens"] < sampled[0]["tokens"] / 4

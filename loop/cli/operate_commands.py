@@ -81,12 +81,12 @@ def watch(name: AnyRun = None, *, lake: Lake = DEFAULT_LAKE) -> None:
     from ..data.sanitize import visible
     from ..lake.query.runs import open_run
     from ..run.terminal import say
-    from .watch import Watcher
+    from .watch import watch_run
 
     with reporting() as reporter:
         reader = open_run(lake, name)
         try:
-            typer.echo(visible(Watcher(reader=reader.journal, reporter=reporter).watch()))
+            typer.echo(visible(watch_run(reader.journal, reporter)))
         except KeyboardInterrupt:
             say(f"run {reader.folder.name} continues")
         finally:

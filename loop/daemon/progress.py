@@ -3,7 +3,7 @@
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, cast
 
@@ -56,10 +56,6 @@ class Progress:
     rate: float | None
     eta_s: float | None
     training: TrainingPace | None = None
-
-    def as_json(self) -> dict[str, Json]:
-        """Return the fields, for a JSON document."""
-        return asdict(self)
 
 
 def progress(reader: Reader, *, running: bool) -> list[Progress]:

@@ -99,7 +99,7 @@ def overview(run: RunReader, iteration: int | None, where: str = "") -> dict[str
     for turn in (*found["iterations"], *found["beside"]):
         place = (turn["iteration"], turn.get("benchmark"))
         turn["stages"] = [
-            stage.as_json()
+            asdict(stage)
             for stage in stages
             if (stage.iteration, measured_beside(stage.stage)) == place
         ]

@@ -1,9 +1,9 @@
 """`lpfloop compare`: runs next to each other, or methods at equal numbers of tokens."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -293,25 +293,20 @@ def show_equal(
         )
     if plot is not None:
         write_plot(plot, token_panels(outcomes[1:], metric), force=force)
-    verdicts, remarks = method_verdicts(outcomes[1:]), list(_remarks(outcomes, budget))
     document = {
         "policy_tokens": budget,
         "methods": [_method(outcome) for outcome in outcomes],
-        "remarks": remarks,
-        "verdicts": [_verdict(each) for each in verdicts],
+        "remarks": list(_remarks(outcomes, budget)),
+        "verdicts": [_verdict(each) for each in method_verdicts(outcomes[1:])],
     }
-    out.document(document, lambda: _print_equal(outcomes, budget, verdicts, remarks))
+    out.document(document, lambda: _print_equal(outcomes, document))
 
 
-def _print_equal(
-    outcomes: "Sequence[MethodOutcome]",
-    budget: int,
-    verdicts: "Sequence[PairwiseVerdict]",
-    remarks: Sequence[str],
-) -> None:
+def _print_equal(outcomes: "Sequence[MethodOutcome]", document: Mapping[str, Any]) -> None:
     from rich.console import Console
 
     from ..data.text_wrap import print_wrapped
+    from ..lake.query.format_figures import figure_label, format_bounds, format_difference
     from ..lake.query.row_table import print_figures, print_texts
 
     console, seeds = Console(), len(outcomes[0].courses)
@@ -319,19 +314,25 @@ def _print_equal(
     over = f"over {seeds} seeds" if seeds > 1 else "over prompts, as there is one seed"
     print_wrapped(
         console,
-        f"Held-out prompts (test): the last policy within {budget:,} generated tokens; mean "
-        f"[95 % {over}]",
+        f"Held-out prompts (test): the last policy within {document['policy_tokens']:,} generated "
+        f"tokens; mean [95 % {over}]",
     )
     columns = list(dict.fromkeys(name for row in rows for name in row))
     figures = [(_heading(name), [_cell(name, row.get(name)) for row in rows]) for name in columns]
     print_figures(console, [("Method", [outcome.method for outcome in outcomes])], figures)
     print_wrapped(console, "Verdicts")
-    print_texts(
-        console,
-        ("Method", "against", "answer", "by", "difference", "", "prompts"),
-        [_verdict_cells(each) for each in verdicts],
-    )
-    for remark in remarks:
+    cells = [
+        (
+            *(each["method"], each["against"], each["answer"], figure_label(each["metric"])),
+            format_difference(each["metric"], each["difference"]),
+            format_bounds(each["metric"], each["low"], each["high"]),
+            f"{each['prompts']:,}",
+        )
+        for each in document["verdicts"]
+    ]
+    headings = ("Method", "against", "answer", "by", "difference", "", "prompts")
+    print_texts(console, headings, cells)
+    for remark in document["remarks"]:
         print_wrapped(console, remark)
 
 
@@ -393,21 +394,6 @@ def _verdict(each: "PairwiseVerdict") -> "dict[str, Json]":
         "high": decision.high,
         "prompts": decision.n,
     }
-
-
-def _verdict_cells(each: "PairwiseVerdict") -> list[str]:
-    from ..lake.query.format_figures import figure_label, format_bounds, format_difference
-
-    metric, decision = each.metric, each.decision
-    return [
-        each.after.method,
-        each.before.method,
-        str(_verdict(each)["answer"]),
-        figure_label(metric),
-        format_difference(metric, decision.difference),
-        format_bounds(metric, decision.low, decision.high),
-        f"{decision.n:,}",
-    ]
 
 
 def _remarks(outcomes: "Sequence[MethodOutcome]", budget: int) -> Iterator[str]:

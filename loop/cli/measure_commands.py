@@ -3,9 +3,8 @@
 import os
 from collections.abc import Sequence
 from contextlib import closing
-from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
@@ -30,14 +29,6 @@ if TYPE_CHECKING:
     from ...stores.records import Evaluation
 
 
-class OneSplit(StrEnum):
-    """The values of `--split`."""
-
-    TRAIN = "train"
-    DEV = "dev"
-    HELD_OUT = "held-out"
-
-
 def critic_check(
     name: AnyRun = None,
     *,
@@ -49,7 +40,8 @@ def critic_check(
         ),
     ] = "task",
     split: Annotated[
-        OneSplit | None, typer.Option(help="Only these prompts; default: all.")
+        Literal["train", "dev", "held-out"] | None,
+        typer.Option(help="Only these prompts; default: all."),
     ] = None,
     sample: Annotated[
         int, typer.Option(min=1, help="Draw at most N answers of each group at random.")
@@ -76,7 +68,7 @@ def critic_check(
 
     draw = AnswerDraw(
         by=named_groups(by),
-        split=None if split is None else split.value,
+        split=split,
         limit=sample,
     )
     with closing(open_run(lake, name)) as run:

@@ -3,7 +3,6 @@
 import json
 from collections.abc import Sequence
 from contextlib import closing
-from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -16,13 +15,6 @@ from .session import reporting
 
 if TYPE_CHECKING:
     from rich.console import Console
-
-
-class Action(StrEnum):
-    """The actions of `ctl`."""
-
-    SET = "set"
-    GET = "get"
 
 
 def status(
@@ -150,7 +142,7 @@ def ctl(
     called, action, rest = _parse_words(words)
     name = chosen_run(lake, called, tell=True)
     folder = folder_of(lake, name)
-    if action is Action.SET:
+    if action == "set":
         changes = [parse_set(word) for word in rest]
         if not changes:
             raise ConfigError(f"ctl {name} set: give settings as PATH=VALUE")
@@ -170,16 +162,14 @@ def ctl(
         typer.echo(f"{path}={json.dumps(live[path])}")
 
 
-def _parse_words(words: Sequence[str]) -> tuple[str | None, Action, Sequence[str]]:
-    """Return the run, if the words contain one, the action, and the rest of the words."""
+def _parse_words(words: Sequence[str]) -> tuple[str | None, str, Sequence[str]]:
+    """Return the run, if the words contain one, `get` or `set`, and the rest of the words."""
     from ...configs.schema import ConfigError
 
-    actions = {action.value for action in Action}
-    named = len(words) > 1 and words[1] in actions
-    if not named and words[0] not in actions:
-        raise ConfigError(f"ctl {words[0]}: give a subcommand: `ctl [RUN] get`, `ctl [RUN] set`")
-    action = Action(words[1] if named else words[0])
-    return (words[0], action, words[2:]) if named else (None, action, words[1:])
+    for name, (action, *rest) in ((None, words), (words[0], words[1:] or [""])):
+        if action in ("get", "set"):
+            return name, action, rest
+    raise ConfigError(f"ctl {words[0]}: give a subcommand: `ctl [RUN] get`, `ctl [RUN] set`")
 
 
 def take_over(

@@ -2,9 +2,8 @@
 
 from collections.abc import Iterable
 from contextlib import closing
-from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
@@ -17,12 +16,6 @@ if TYPE_CHECKING:
     from ..evaluation.recorded_results import PairedPrompts, ResultFields
     from ..evaluation.recorded_verdict import RecordedVerdict
     from ..lake.statistics.decisions import Decision
-
-
-class Required(StrEnum):
-    """The values of `--require`."""
-
-    BETTER = "better"
 
 
 def verdict(
@@ -66,7 +59,7 @@ def verdict(
         float, typer.Option(min=0, help="The smallest gain worth having.")
     ] = 0.01,
     require: Annotated[
-        Required | None, typer.Option(help="Exit with code 1 unless b is this.")
+        Literal["better"] | None, typer.Option(help="Exit with code 1 unless b is this.")
     ] = None,
     lake: Lake = DEFAULT_LAKE,
     out: DocumentOutput,

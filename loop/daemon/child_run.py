@@ -20,11 +20,10 @@ from pathlib import Path
 from queue import SimpleQueue
 from typing import Any, Literal
 
-from pydantic import TypeAdapter
+from pydantic import SecretStr, TypeAdapter
 
 from ...configs.load import Override, resolve_config, settable, stored_config
 from ...configs.schema import ConfigError, RunConfig
-from ...configs.section import Section
 from ...stores.address import bucket_of
 from ..lake.imports.answers_file import AnswersFile
 from ..run.outcomes import NothingToTrainOn, Regressed
@@ -195,16 +194,10 @@ def job_of(order: Mapping[str, Any], lake: Path, environment: Mapping[str, str])
 def secrets_of(config: RunConfig) -> list[Override]:
     """Return the keys that a configuration holds, by their places."""
     found = list[Override]()
-    for field in settable():
-        if field.secret and (value := _at(config, field.path)) is not None:
-            found.append(Override(source="api_key", path=field.path, value=value))
+    for path in (field.path for field in settable() if field.secret):
+        key: object = config
+        for name in path.split("."):
+            key = getattr(key, name, None)
+        if isinstance(key, SecretStr):
+            found.append(Override(source="api_key", path=path, value=key.get_secret_value()))
     return found
-
-
-def _at(config: RunConfig, path: str) -> str | None:
-    *sections, name = path.split(".")
-    found: object = config
-    for section in sections:
-        found = getattr(found, section, None)
-    key = getattr(found, name, None) if isinstance(found, Section) else None
-    return None if key is None else key.get_secret_value()

@@ -29,7 +29,6 @@ from ..run.prices import Prices
 from ..stages.online_rl import ON_THE_WAY
 from .call_costs import CallCosts
 from .iterations import PROMPTS_A_PART
-from .prompt_sample import PromptSample
 from .rehearsal import Rehearsal
 from .run_request import VERIFIER
 from .stand_ins import LETTERS_A_TOKEN, RehearsedStage
@@ -181,7 +180,7 @@ def plan_of(
         seed=config.seed,
         roles=tuple(_roles(config, rehearsal.seen)),
         prompts=_by_task(prompts),
-        groups=_groups(sample),
+        groups={name: group.total for name, group in sample.groups.items()},
         stages=tuple(stages),
         disk=_disk(config, stages, jobs),
         ends=rehearsal.ends,
@@ -347,10 +346,6 @@ def _by_task(prompts: Sequence[Prompt]) -> Mapping[str, Mapping[str, int]]:
         of_split = found[prompt.split]
         of_split[prompt.task] = of_split.get(prompt.task, 0) + 1
     return found
-
-
-def _groups(sample: PromptSample) -> Mapping[str, int]:
-    return {name: group.total for name, group in sample.groups.items()}
 
 
 def _disk(

@@ -31,14 +31,14 @@ from ...stores.side_evals import SMOKE, smoke_test_of
 from ..data.prompts import LABELLED
 from ..data.splits import PARTS, laid_out
 from ..evaluation.probe_sets import PROBES, load_probes
-from ..recipes.roles import NeededRole, needed_roles, require_named
+from ..recipes.roles import needed_roles, require_named
 from ..run.completers import completers_of, completes
 from ..run.device_placement import MAIN_THREAD, Places
 from ..run.handles import Planned
 from ..run.judge_panel import Panels
 from ..run.judges import fact_judge_of, forms_of, grader_of
 from ..run.labels import Labels
-from ..run.models import NO_MODEL, POLICY, REWARD, Served, locate_model
+from ..run.models import NO_MODEL, POLICY, REWARD, locate_model
 from ..run.observed import Observed
 from ..run.outcomes import NothingToTrainOn
 from ..run.prompt_filters import Filters
@@ -197,7 +197,8 @@ class RehearsedRun(Run):
     ) -> Planned:
         """Pay a stage that is computed here; how good a policy is need not be measured."""
         unread = work.verb.name in MEASURING
-        return super().make(iteration, label, work, _nothing if unread else make)
+        nothing: RowsByType = {Evaluation: [], Score: []}
+        return super().make(iteration, label, work, (lambda _: nothing) if unread else make)
 
     def _trained_on(self, job: TrainJob, otherwise: PromptGroup) -> PromptGroup:
         """Return the smallest group that holds all prompts of a training."""
@@ -267,7 +268,10 @@ def _rehearse(
         ) as verifier,
     ):
         folder = Path(lake) / "runs" / "rehearsal"
-        served = {role.name: _serve_role(role) for role in needed_roles(short, assumed)}
+        served = {
+            role.name: placeholder(role.name, role.model, role.engine or EngineConfig())
+            for role in needed_roles(short, assumed)
+        }
         models = StandInModels(
             config=short,
             logs=folder / "logs",
@@ -369,7 +373,11 @@ def _shorten(config: RunConfig, sample: PromptSample) -> RunConfig:
     """
     prompts, training = config.prompts, config.training
     margin = None if prompts.variance.margin is None else 0.0
-    stepped = {name: _few_steps(getattr(training, name)) for name in sorted(ONLINE)}
+    stepped = dict[str, OnlineSettings]()
+    for name in sorted(ONLINE):
+        online: OnlineSettings = getattr(training, name)
+        few = {"max_steps": STEPS, "publish_every": min(1, online.publish_every)}
+        stepped[name] = online.model_copy(update=few)
     return config.model_copy(
         update={
             "iterations": min(config.iterations, rehearsed_iterations(config)),
@@ -404,22 +412,6 @@ def rehearsed_iterations(config: RunConfig) -> int:
     if isinstance(recipe, Scheduled) and not isinstance(recipe.train, str):
         return max(ITERATIONS, len(recipe.train))
     return ITERATIONS
-
-
-def _few_steps(settings: OnlineSettings) -> OnlineSettings:
-    """Return the settings of a training of few steps, which publishes on its way if it does."""
-    few: dict[str, object] = {"max_steps": STEPS}
-    return settings.model_copy(
-        update=few | ({"publish_every": 1} if settings.publish_every else {})
-    )
-
-
-def _serve_role(role: NeededRole) -> Served:
-    return placeholder(role.name, role.model, role.engine or EngineConfig())
-
-
-def _nothing(_: Unit) -> RowsByType:
-    return {Evaluation: [], Score: []}
 
 
 def _verb(stage: str) -> str:

@@ -287,11 +287,8 @@ class StandInScorer:
 
 
 def _score(request: ScoreRequest) -> float:
-    return _draw(request.messages[-1].content).uniform(-2.0, 2.0)
-
-
-def _draw(text: str) -> random.Random:
-    return random.Random(zlib.crc32(text.encode("utf-8", "surrogatepass")))
+    text = request.messages[-1].content.encode("utf-8", "surrogatepass")
+    return random.Random(zlib.crc32(text)).uniform(-2.0, 2.0)
 
 
 @dataclass(kw_only=True)

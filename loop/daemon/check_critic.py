@@ -1,8 +1,7 @@
 """A run's critic compared with verified results: the groups of its answers, and the verifier."""
 
 import os
-from collections.abc import Generator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 
 from ...critics.own_verifier import own_verifier
 from ...critics.verify import Verifier
@@ -28,24 +27,15 @@ def named_groups(words: str) -> tuple[CheckBy, ...]:
     return tuple(CheckBy(word) for word in dict.fromkeys(groups))
 
 
-@contextmanager
-def verifier_of(run: RunReader) -> Generator[Verifier]:
-    """Open the verifier of a run's answers, of which the user's own part is as it was.
+def run_groups(run: RunReader, draw: AnswerDraw) -> Sequence[AnswerGroup]:
+    """Return the judged answers of a run, verified as in the run.
 
     Raises:
         ConfigError: if a file of the user's is not as it was.
     """
     require_own_files(run.journal)
     config = configuration(run)
-    with Verifier(
-        own_verifier(config.critic.verifier),
-        sentence_match=config.facts.judge == "sentence_match",
-        workers=max(2, os.cpu_count() or 2),
-    ) as verifier:
-        yield verifier
-
-
-def run_groups(run: RunReader, draw: AnswerDraw) -> Sequence[AnswerGroup]:
-    """Return the judged answers of a run, verified."""
-    with verifier_of(run) as verifier:
+    own, matches = own_verifier(config.critic.verifier), config.facts.judge == "sentence_match"
+    workers = max(2, os.cpu_count() or 2)
+    with Verifier(own, sentence_match=matches, workers=workers) as verifier:
         return judged_groups(run, draw, verifier)

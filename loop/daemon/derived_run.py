@@ -6,7 +6,7 @@ recipe, as any run.
 """
 
 import json
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import cache, partial
 
 import polars as pl
@@ -16,7 +16,7 @@ from ...stores.address import run_argument
 from ...stores.derived import DerivedError, open_derived
 from ...stores.frames import as_arrow, frame_rows
 from ...stores.journal_reader import JournalError, Reader, Unit
-from ...stores.keys import Json, canonical_json
+from ...stores.keys import Json
 from ...stores.lake import RunReader
 from ...stores.records import Checkpoint, Demonstration, Pair, UnpairedAnswer
 from ...stores.schemas import RowsByType
@@ -55,10 +55,6 @@ class Given:
     def params(self) -> Json:
         """The part of this that can change a result."""
         return {"table": self.table, "identity": self.identity, "policy": self.policy}
-
-    def as_json(self) -> str:
-        """Return it as the journal keeps it."""
-        return canonical_json(asdict(self))
 
 
 def stored_given(journal: Reader) -> Given | None:

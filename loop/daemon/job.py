@@ -65,7 +65,7 @@ def open_journal(
     require_forkable(folder, job)
     if not (folder / JOURNAL).exists():
         parent = {} if job.fork is None else {"parent": job.fork}
-        given = {} if job.given is None else {GIVEN: job.given.as_json()}
+        given = {} if job.given is None else {GIVEN: canonical_json(asdict(job.given))}
         answers = {} if job.answers is None else {ANSWERS: job.answers.as_json()}
         opened = {"fingerprint": stored, "config": snapshot, SEEN: known}
         facts = {**opened, **parent, **given, **answers}

@@ -1,6 +1,5 @@
 """The text of `lpfloop status`: next steps, state, warnings, spending, the work of each stage."""
 
-from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
@@ -10,7 +9,6 @@ from rich.console import Console
 from ...stores.address import run_argument
 from ...stores.records import Alarm
 from ..data.durations import duration
-from ..data.file_row import UnusedFields
 from ..data.filter_counts import KEPT, keeps
 from ..data.sanitize import one_line, visible
 from ..data.short_id import short_id
@@ -133,7 +131,6 @@ def _details(status: Mapping[str, Any]) -> Iterator[str]:
         what = f"{aside['benchmark']}, iteration {aside['iteration']}"
         made = ", ".join(f"{n:,} {name}" for name, n in aside["counts"].items() if n)
         yield one_line(f"outside the loop, {what}: {made or 'nothing yet'}", limit=LINE)
-    yield from _unused_lines(status["unused"])
 
 
 def _print_stages(console: Console, status: Mapping[str, Any]) -> None:
@@ -164,14 +161,6 @@ def _made_lines(iteration: Mapping[str, Any]) -> Iterator[str]:
         yield format_logprobs(iteration["answers"])
     if iteration["update_survival"] is not None:
         yield format_survival(iteration["update_survival"])
-
-
-def _unused_lines(record: Mapping[str, Any] | None) -> Iterator[str]:
-    """Yield lines on the fields that an import did not use."""
-    unused = UnusedFields(rows=record["rows"], counts=Counter(record["fields"])) if record else None
-    sentence = unused.sentence() if unused else None
-    if sentence is not None:
-        yield one_line(visible(sentence), limit=LINE)
 
 
 STAGE = 34

@@ -90,7 +90,7 @@ def run_loop(
             on_begin(run, prompts, rehearsal)
 
         how = whole(run.config)
-        left_out = notes.new_filter_counts(notes.unused.rows)
+        left_out = notes.new_filter_counts(notes.rows)
 
         def work() -> None:
             nonlocal how

@@ -4,12 +4,8 @@ Taking a field is `row[name]` or `row.get(name)`; testing its presence is not, n
 made of a row (`without`, `having`) record for it. The objects in a row of JSON are rows, too.
 """
 
-from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, cast
-
-from ...stores.keys import Json
 
 if TYPE_CHECKING:
     from _collections_abc import dict_items
@@ -21,10 +17,6 @@ _init, _item, _get = (
     dict[str, object].get,
 )
 _items = dict[str, object].items
-NAMED = 12
-"""How many fields a sentence names."""
-KEPT = 1000
-"""The most fields listed by name in a document."""
 
 
 class Row(dict[str, object]):
@@ -108,34 +100,6 @@ def _unused_in(name: str, entries: Iterable[object]) -> Iterator[str]:
 def as_row(fields: Mapping[str, object]) -> Row:
     """Return a row of plain fields, as columns give them, with the objects in them as rows."""
     return Row((name, _note_value(value)) for name, value in fields.items())
-
-
-@dataclass(kw_only=True)
-class UnusedFields:
-    """How many rows were read, and of how many each field was not taken."""
-
-    rows: int = 0
-    counts: Counter[str] = field(default_factory=Counter[str])
-
-    def add(self, row: Row) -> None:
-        """Count a row that was read."""
-        self.rows += 1
-        self.counts.update(set(row.unused_fields()))
-
-    def sentence(self) -> str | None:
-        """Return a sentence about unused fields, or None if all fields were taken."""
-        if not self.counts:
-            return None
-        named = [f"{name} ({n:,})" for name, n in self.counts.most_common(NAMED)]
-        more = len(self.counts) - len(named)
-        fields = "1 field" if len(self.counts) == 1 else f"{len(self.counts):,} fields"
-        are = "is" if len(self.counts) == 1 else "are"
-        listed = ", ".join([*named, *([f"and {more:,} more"] if more else [])])
-        return f"{fields} of {self.rows:,} rows {are} not used: {listed}"
-
-    def as_json(self) -> dict[str, Json]:
-        """Return the number of rows, and the fields of most of them, for a JSON document."""
-        return {"rows": self.rows, "fields": dict(self.counts.most_common(KEPT))}
 
 
 def _note_value(value: object) -> object:

@@ -14,10 +14,10 @@ from pathlib import Path
 
 from ...stores.hub_cache import dataset_name, not_cached, snapshot
 from .csv_rows import SEPARATORS, csv_rows
-from .file_row import NAMED, Row
+from .file_row import Row
 from .json_rows import line_rows, list_rows, unpack_cells
 from .packed_files import bare_name, open_unpacked, require_plain
-from .row_folders import data_files, digest_of_files, unread_files
+from .row_folders import data_files, digest_of_files
 from .text_lines import (
     BadRow,
     InputError,
@@ -34,7 +34,6 @@ __all__ = [
     "RowError",
     "file_digest",
     "placed_rows",
-    "unread_sentence",
 ]
 
 LIST = re.compile(rb"\s*\[\s*\{")
@@ -62,21 +61,6 @@ def file_digest(path: Path) -> str:
     """
     place = _local(path)
     return digest_of_files(_files(path, place)) if _is_folder(place) else digest_of_file(place)
-
-
-def unread_sentence(path: Path) -> str | None:
-    """Return a sentence with the ignored files of a folder; None if all are read.
-
-    Raises:
-        InputError: if the folder cannot be read.
-    """
-    place = _local(path)
-    names = unread_files(place) if place.is_dir() else []
-    if not names:
-        return None
-    more = f", and {len(names) - NAMED:,} more" if len(names) > NAMED else ""
-    files = "1 file is" if len(names) == 1 else f"{len(names):,} files are"
-    return f"{files} not read: {', '.join(names[:NAMED])}{more}"
 
 
 def _is_folder(place: Path) -> bool:

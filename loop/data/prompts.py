@@ -96,7 +96,7 @@ def _read_placed(
             ids.forget(path, place)
             notes.bad(path, place, _with_remedy(error))
             continue
-        notes.unused.add(row)
+        notes.read(row)
         if new:
             found.append((place, prompt))
         repeated += not new
@@ -104,7 +104,6 @@ def _read_placed(
         log.warning("%s: dropped %d conversations without text of the user", path, silent)
     if repeated:
         log.warning("%s: dropped %d rows that repeat another one", path, repeated)
-    notes.files([path])
     for sentence in notes.sentences():
         log.warning("%s: %s", path, sentence)
     if not found and not notes.skipped:

@@ -1,7 +1,7 @@
 """Folders of rows: saved by `datasets`, or shards as data sets are published.
 
 A folder means its data files, all of them or one split's, written as `FOLDER/train`. Only data
-files are read, and the others are reported; a data set's loading script never runs.
+files are read; a data set's loading script never runs.
 """
 
 import hashlib
@@ -20,8 +20,6 @@ NO_DATA = frozenset({"dataset_info.json", "dataset_infos.json", "state.json", "d
 """The files that `datasets` writes about a data set."""
 HIDDEN = (".", "cache-")
 """How the names of files begin that are no data; `datasets` names its caches so."""
-ABOUT = re.compile(r"(readme|licen[cs]es?|notice|copying|citation|changelog)\b.*", re.IGNORECASE)
-"""The names of files about the data set, whatever their endings."""
 SHARD = re.compile(r"(?P<name>.+?)-(?P<number>\d{5})-of-(?P<of>\d{5})(-[0-9a-f]+)?")
 """The stem of one of several files, as data sets are published: train-00000-of-00002."""
 SPLIT_NAMES = frozenset({"train", "test", "validation", "valid", "val", "dev", "eval"})
@@ -48,25 +46,6 @@ def _data_files(place: Path) -> list[Path]:
     if any(parts):
         raise InputError(f"{place}: no such file or folder{_list_splits(place.parent, parts)}")
     raise FileNotFoundError(ENOENT, os.strerror(ENOENT))
-
-
-def unread_files(folder: Path) -> list[str]:
-    """Return the names of a folder's ignored files, except files that describe the data set.
-
-    Raises:
-        InputError: if the folder cannot be read.
-    """
-    try:
-        paths = sorted(folder.iterdir()) if _groups(folder) else []
-        others = [path for path in paths if not (_is_data(path) or ABOUT.fullmatch(path.name))]
-        return [
-            path.name
-            for path in others
-            if not (path.name in NO_DATA or path.name.startswith((*HIDDEN, "_")))
-            and (not path.is_dir() or _groups(path))
-        ]
-    except OSError as error:
-        raise unreadable(folder, error) from error
 
 
 def digest_of_files(files: Sequence[Path]) -> str:

@@ -4,27 +4,26 @@ One row that cannot be read refuses its file. If the user allows skipping, it is
 filter count that has its place and the error.
 """
 
-import logging
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from ...stores.keys import Json
 from ...stores.records import FilterCount
-from .file_row import Row, UnusedFields
-from .files import unread_sentence
+from .file_row import Row
 from .filter_counts import KEPT, filter_counts
 from .text_lines import InputError, RowError, refuse
 from .unfit_pairs import Unfit
 
 BAD_SHARE = 0.5
 """The default of the largest share of a file's rows that may be skipped."""
-log = logging.getLogger(__name__)
 
 FILTER, UNREADABLE = "unreadable-rows", "unreadable"
 UNFIT_PAIRS = "unfit-pairs"
 """The filter that counts pairs that cannot be trained on."""
+NAMED = 12
+"""The number of unused fields that a sentence lists."""
 FIRST = 3
 """The number of skipped rows that a sentence lists."""
 
@@ -33,32 +32,29 @@ FIRST = 3
 class RowNotes:
     """The fields that no reader took, and the skipped rows, in the order of the files.
 
-    `unfit` has the places of rows whose pairs cannot be trained on, by reason; `unread` the ignored
-    files of folders. With `skips`, bad rows are skipped; `remedy` names the option for it. `again`
-    is for a file that is read a second time: its fields are counted already.
+    `rows` were read, of which `unused` counts the fields. `unfit` has the places of rows whose
+    pairs cannot be trained on, by reason. With `skips`, bad rows are skipped; `remedy` names the
+    option for it.
     """
 
     skips: bool = False
     remedy: str = ""
-    again: bool = False
-    unused: UnusedFields = field(default_factory=UnusedFields)
+    rows: int = 0
+    unused: Counter[str] = field(default_factory=Counter[str])
     skipped: list[str] = field(default_factory=list[str])
     unfit: dict[Unfit, list[str]] = field(default_factory=dict[Unfit, list[str]])
-    unread: list[str] = field(default_factory=list[str])
     _told: int = field(default=0, init=False)
     _unfit_counted: Counter[str] = field(default_factory=Counter[str], init=False)
 
     @property
     def seen(self) -> int:
         """How many rows there were, read or left out."""
-        return self.unused.rows + len(self.skipped) + sum(map(len, self.unfit.values()))
+        return self.rows + len(self.skipped) + sum(map(len, self.unfit.values()))
 
     def read(self, row: Row) -> None:
         """Note a row that was read."""
-        if self.again:
-            self.unused.rows += 1
-        else:
-            self.unused.add(row)
+        self.rows += 1
+        self.unused.update(set(row.unused_fields()))
 
     def bad(self, path: Path, place: str, error: RowError) -> None:
         """Leave a row out, or refuse its file.
@@ -74,17 +70,11 @@ class RowNotes:
         """Leave out a row whose pair cannot be trained on."""
         self.unfit.setdefault(reason, []).append(f"{path.name}, {place}")
 
-    def files(self, paths: Iterable[Path]) -> None:
-        """Note which files of folders are not read."""
-        unread = ((path, unread_sentence(path)) for path in paths)
-        self.unread += [f"{path}: {sentence}" for path, sentence in unread if sentence is not None]
-
     def add(self, other: "RowNotes") -> None:
         """Add the notes on another file."""
-        self.unused.rows += other.unused.rows
-        self.unused.counts.update(other.unused.counts)
+        self.rows += other.rows
+        self.unused.update(other.unused)
         self.skipped += other.skipped
-        self.unread += other.unread
 
     def require_few(self, share: float, bound: str) -> None:
         """Refuse files of whose rows too many were left out; `bound` names the setting.
@@ -119,20 +109,26 @@ class RowNotes:
     def as_json(self) -> dict[str, Json]:
         """Return the report as a JSON document."""
         return {
-            "unused": self.unused.as_json(),
+            "unused": {"rows": self.rows, "fields": dict(self.unused.most_common())},
             "skipped": {"rows": len(self.skipped), "first": list(self.skipped[:FIRST])},
             "unfit_pairs": {reason: len(rows) for reason, rows in self.unfit.items()},
-            "unread_files": list(self.unread),
         }
 
     def sentences(self) -> Iterator[str]:
         """Yield the report in sentences."""
-        yield from filter(
-            None, (self.unused.sentence(), self.skipped_rows(), self._unfit_sentence())
-        )
-        yield from self.unread
+        sentences = (self.unused_fields(), self._skipped_rows(), self._unfit_sentence())
+        yield from filter(None, sentences)
 
-    def skipped_rows(self) -> str | None:
+    def unused_fields(self) -> str | None:
+        """Return a sentence on the unused fields, or None if all were taken."""
+        if not self.unused:
+            return None
+        named = [f"{name} ({n:,})" for name, n in self.unused.most_common(NAMED)]
+        more = len(self.unused) - len(named)
+        listed = ", ".join([*named, *([f"and {more:,} more"] if more > 0 else [])])
+        return f"fields not used, of {self.rows:,} rows: {listed}"
+
+    def _skipped_rows(self) -> str | None:
         """Return a sentence on the skipped rows, or None if all were read."""
         if not self.skipped:
             return None
@@ -151,12 +147,6 @@ class RowNotes:
             for reason, rows in sorted(self.unfit.items())
         )
         return f"{count:,} {'pair was' if count == 1 else 'pairs were'} left out: {first}"
-
-
-def warn_unused(path: Path, unused: UnusedFields) -> None:
-    """Log which fields of a file, and which files of a folder, were not used, if there are any."""
-    for sentence in filter(None, (unused.sentence(), unread_sentence(path))):
-        log.warning("%s: %s", path, sentence)
 
 
 def _filter_count(outcome: str, count: int, examples: tuple[str, ...]) -> FilterCount:

@@ -14,11 +14,9 @@ from ...configs.own_function import OwnFunction
 from ...stores.lake import RunReader, run_names
 from ...stores.records import Candidate, Message, Pair, Preference, Prompt
 from ...stores.schemas import Row as StoredRow
-from ..data.file_row import UnusedFields
 from ..data.files import InputError, Row, RowError, placed_rows
 from ..data.judged_candidates import LABEL, TRUSTED, last_votes
 from ..data.rating_scale import SCALES, THREE_LEVEL, number
-from ..data.row_notes import warn_unused
 from ..data.row_texts import show_value
 from ..lake.imports.compared_rows import PREFERENCE, won_in
 from ..lake.imports.import_files import detect_format
@@ -84,15 +82,12 @@ def file_judgments(path: Path, reading: JudgmentReading) -> Iterator[Judgment]:
     if layout == ANNOTATIONS:
         raise InputError(f"{path}: judges candidates of a run: import it, then name the run")
     make = Maker(source=path.stem, scale=SCALES[THREE_LEVEL], task=None)
-    unused = UnusedFields()
     for place, row in placed_rows(path):
         try:
             for form, known in rows_in_format(row, layout):
                 yield from _of_row(known, form.read(known, make), reading)
         except RowError as error:
             raise InputError(f"{path}, {place}: {error}") from error
-        unused.add(row)
-    warn_unused(path, unused)
 
 
 def _of_row(row: Row, made: Iterable[StoredRow], reading: JudgmentReading) -> Iterator[Judgment]:

@@ -19,13 +19,11 @@ from ...stores.keys import Json, digest
 from ...stores.records import Candidate, FilterCount, Message, Pair, Preference, Prompt
 from ...stores.schemas import Row as StoredRow
 from ..data.conversations import as_json
-from ..data.file_row import UnusedFields
 from ..data.files import InputError, RowError, file_digest, placed_rows
 from ..data.filter_counts import KEPT, filter_counts
 from ..data.judged_candidates import TRUSTED
 from ..data.prompt_ids import PromptIds
 from ..data.rating_scale import SCALES
-from ..data.row_notes import warn_unused
 from ..data.splits import TRAIN, UNTRAINED
 from ..data.unfit_pairs import unfit
 from ..lake.imports.import_files import detect_format, unfit_pair
@@ -63,9 +61,7 @@ def require_mix(files: Sequence[Path], prompts: Iterable[Prompt]) -> None:
     """
     ids = PromptIds.beside(prompts)
     for path in files:
-        unused = UnusedFields()
-        decided = sum(decides(made) for made in comparisons(path, 0, ids=ids, unused=unused))
-        warn_unused(path, unused)
+        decided = sum(decides(made) for made in comparisons(path, 0, ids=ids))
         if not decided:
             raise InputError(f"{path}: holds no decided comparison of two answers to train on")
 
@@ -189,16 +185,11 @@ class Taking:
 
 
 def comparisons(
-    path: Path,
-    iteration: int,
-    *,
-    ids: PromptIds | None = None,
-    unused: UnusedFields | None = None,
+    path: Path, iteration: int, *, ids: PromptIds | None = None
 ) -> Iterator[list[StoredRow]]:
     """Give the stored rows of each row of a file, with the pair that its votes decide.
 
-    With `ids`, none of its prompts may have the id of another one; `unused` counts the fields that
-    are not used.
+    With `ids`, none of its prompts may have the id of another one.
 
     Raises:
         InputError: for anything that cannot be read as meant.
@@ -212,8 +203,6 @@ def comparisons(
                 ids.is_new(row, prompt_of(made), path, place)
         except RowError as error:
             raise InputError(f"{path}, {place}: {error}") from error
-        if unused is not None:
-            unused.add(row)
         yield [*made, *majority_pairs(made, make)]
 
 

@@ -126,7 +126,7 @@ def test_numbers_of_any_type(tmp_path, load):
     done, rows = load(path)
     assert [row["score"] for row in rows("rewards")] == [8.5, 0.5, -2.0, 2.0]
     assert [row["aspects"][0]["rating"] for row in rows("critiques")] == [1, -1]
-    assert not done.notes.unused.counts
+    assert not done.notes.unused
 
 
 @pytest.mark.parametrize("score", ["N/A", "4/5", True, [8], {"value": 8}, "8,5"])
@@ -134,13 +134,13 @@ def test_non_numeric_scores(score, file, load):
     asked = {"prompt": "a", "response": "x"}
     done, rows = load(file({**asked, "score": score}, {**asked, "score": " 8.5 "}))
     assert [row["score"] for row in rows("rewards")] == [8.5]
-    assert done.notes.unused.counts == {"score": 1}
+    assert done.notes.unused == {"score": 1}
 
 
 def test_non_numeric_pair_scores(file, load):
     done, rows = load(file({**GOOD, "metadata": {"score_chosen": "best", "score_rejected": "3"}}))
     assert [row["rejected_reward"] for row in rows("pairs")] == [3]
-    assert done.notes.unused.counts == {"metadata.score_chosen": 1}
+    assert done.notes.unused == {"metadata.score_chosen": 1}
 
 
 def test_dates_not_read_as_scores(tmp_path, load):
@@ -149,7 +149,7 @@ def test_dates_not_read_as_scores(tmp_path, load):
     pq.write_table(pa.Table.from_pylist([{"prompt": "a", "response": "x", "score": day}]), path)
     done, rows = load(path)
     assert rows("rewards") == []
-    assert done.notes.unused.counts == {"score": 1}
+    assert done.notes.unused == {"score": 1}
 
 
 @pytest.mark.parametrize(
@@ -160,12 +160,12 @@ def test_labels(label, right, file, load):
     done, rows = load(file({"prompt": "a", "response": "x", "label": label}))
     found = [row["aspects"][0]["rating"] for row in rows("critiques")]
     assert found == ([] if right is None else [right])
-    assert bool(done.notes.unused.counts) == (right is None)
+    assert bool(done.notes.unused) == (right is None)
 
 
 def test_non_numeric_ratings_counted(file, load):
     done, _ = load(file({"prompt": "a", "response": "x", "ratings": {"A": "N/A", "B": 1}}))
-    assert done.notes.unused.counts == {"ratings.A": 1}
+    assert done.notes.unused == {"ratings.A": 1}
 
 
 SYSTEM_ROWS = [

@@ -5,8 +5,6 @@ from ....stores.journal_reader import Reader
 
 IMPORTED = "imported"
 """The key, in an imported run's journal, of the imported files and their options."""
-UNUSED = "unused_fields"
-"""The key, in an imported run's journal, of the fields of the files that no reader took."""
 ANSWERS = "answers"
 """The key, in the journal of a run of `lpfloop critique`, of the file that it critiques."""
 

@@ -17,12 +17,10 @@ from ....stores.journal_reader import Reader
 from ....stores.keys import Json, canonical_json
 from ....stores.records import Candidate, Prompt
 from ...data.external_candidate import external_candidate
-from ...data.file_row import UnusedFields
 from ...data.files import InputError, Row, RowError, file_digest, placed_rows
 from ...data.prompt_rows import content_id
 from ...data.rating_scale import SCALES, THREE_LEVEL
 from ...data.row_fields import ANSWER_FIELDS, model_of
-from ...data.row_notes import warn_unused
 from ...data.row_texts import identity_field
 from . import ANSWERS
 from .answer_rows import prompt_and_answer
@@ -75,7 +73,7 @@ class AnswersFile:
             )
         if file_digest(self.path) != self.sha256:
             raise InputError(f"{self.path}: has changed while it was read; repeat the command")
-        rows = (answer for _, answer in _answers(self.path, self.task, UnusedFields()))
+        rows = (answer for _, answer in _answers(self.path, self.task))
         while unit := list(islice(rows, size)):
             yield unit
 
@@ -89,8 +87,8 @@ def answers_file(path: Path, task: str | None) -> AnswersFile:
     if path.exists() and not path.is_file():
         raise InputError(f"{path}: is not a plain file, and critiquing it reads it twice")
     sha256 = file_digest(path)
-    places, unused = dict[str, str](), UnusedFields()
-    for place, answer in _answers(path, task, unused):
+    places = dict[str, str]()
+    for place, answer in _answers(path, task):
         identity = answer.prompt.prompt_id
         if identity in places:
             raise InputError(
@@ -100,7 +98,6 @@ def answers_file(path: Path, task: str | None) -> AnswersFile:
         places[identity] = place
     if not places:
         raise InputError(f"{path}: holds no rows; write one JSON object a line")
-    warn_unused(path, unused)
     return AnswersFile(sha256=sha256, source=path.name, task=task, rows=len(places), path=path)
 
 
@@ -110,16 +107,13 @@ def stored_answers(journal: Reader) -> AnswersFile | None:
     return None if stored is None else AnswersFile(**json.loads(stored))
 
 
-def _answers(
-    path: Path, task: str | None, unused: UnusedFields
-) -> Iterator[tuple[str, OutsideAnswer]]:
+def _answers(path: Path, task: str | None) -> Iterator[tuple[str, OutsideAnswer]]:
     make = Maker(source=path.name, scale=SCALES[THREE_LEVEL], task=task)
     for place, row in placed_rows(path):
         try:
             yield place, _answer(row, make, place)
         except (RowError, ConfigError) as error:
             raise InputError(f"{path}, {place}: {error}") from error
-        unused.add(row)
 
 
 def _answer(row: Row, make: Maker, place: str) -> OutsideAnswer:

@@ -27,7 +27,7 @@ from ...data.row_notes import BAD_SHARE, RowNotes
 from ...data.text_lines import BadRow, refuse
 from ...data.unfit_pairs import Unfit, unfit
 from ..query.runs import NoSuchRunError, open_run
-from . import IMPORTED, UNUSED
+from . import IMPORTED
 from .import_formats import ANNOTATIONS, FORMATS, format_of, named_layout, rows_in_format
 from .imported_annotations import (
     IDS,
@@ -134,9 +134,9 @@ def import_files(job: Import) -> Imported:
     return _import(job, read, facts)
 
 
-def _notes(job: Import, *, again: bool = False) -> RowNotes:
+def _notes(job: Import) -> RowNotes:
     remedy = "; --skip-bad imports the other rows"
-    return RowNotes(skips=job.skip_bad, remedy=remedy, again=again)
+    return RowNotes(skips=job.skip_bad, remedy=remedy)
 
 
 def detect_format(path: Path, bad: BadRow = refuse) -> str:
@@ -190,17 +190,16 @@ def _scale(job: Import, forms: Mapping[Path, str]) -> Scale:
 def _import(job: Import, read: ReadRow, facts: Mapping[str, Json]) -> Imported:
     """Import the files as a new run, or finish an interrupted import."""
     notes = _notes(job)
-    notes.files(job.files)
     found = _count(job, facts, _read_files(job.files, read, notes), notes)
     identity = digest(facts)
-    journal = _journal(job, facts, notes)
+    journal = _journal(job, facts)
     store = RunWriter(journal)
     try:
         units = -(-found.read // ROWS_A_UNIT)
         journal.plan(0, IMPORT, identity, lambda: [digest([identity, n]) for n in range(units)])
         pending = {unit.chunk: unit.key for unit in journal.pending(0, IMPORT)}
         if pending:
-            again = _notes(job, again=True)
+            again = _notes(job)
             files = _read_files(job.files, read, again)
             for chunk, rows, left_out in _units(files, again, some_unfit=bool(notes.unfit)):
                 if chunk in pending:
@@ -213,12 +212,11 @@ def _import(job: Import, read: ReadRow, facts: Mapping[str, Json]) -> Imported:
     return replace(found, again=not pending)
 
 
-def _journal(job: Import, facts: Mapping[str, Json], notes: RowNotes) -> Journal:
+def _journal(job: Import, facts: Mapping[str, Json]) -> Journal:
     """Open the journal of the same import, or of a new run."""
     folder = run_folder(job.lake, job.name)
     if not (folder / JOURNAL).exists():
-        meta = {UNUSED: canonical_json(notes.unused.as_json())}
-        return Journal.create(folder, {IMPORTED: canonical_json(facts), **meta})
+        return Journal.create(folder, {IMPORTED: canonical_json(facts)})
     reader = Reader(folder)
     stored = reader.meta(IMPORTED)
     reader.close()
@@ -244,7 +242,7 @@ def _units(
             yield chunk, rows, filter_counts(ROWS_A_UNIT)
             chunk, rows = chunk + 1, []
         rows += new
-    yield chunk, rows, filter_counts(notes.unused.rows - chunk * ROWS_A_UNIT)
+    yield chunk, rows, filter_counts(notes.rows - chunk * ROWS_A_UNIT)
 
 
 def _annotate(job: Import, make: Maker, facts: Mapping[str, Json]) -> Imported:

@@ -1,6 +1,5 @@
 """The results of a run by iteration: the document of `lpfloop status`."""
 
-import json
 from collections.abc import Sequence
 from typing import Any, cast
 
@@ -15,7 +14,6 @@ from ....stores.side_evals import measured_beside
 from ...data.filter_counts import accounts
 from ...data.splits import HELD_OUT, eval_set_of
 from ...run.run_warnings import REMARK
-from ..imports import UNUSED
 from ..search.prompt_overlap import recorded_overlap
 from ..statistics.intervals import share_interval
 from .answer_logprobs import answer_logprobs, sinking_warning, update_survival
@@ -66,7 +64,6 @@ def status(run: RunReader, iteration: int | None = None) -> dict[str, Json]:
         "run": run.folder.name,
         "ended": ending(run.journal),
         "overlap": recorded_overlap(run.journal),
-        "unused": json.loads(run.journal.meta(UNUSED) or "null"),
         "warnings": list[Json]([*_model_changes(run.journal), *_remarks(run.journal), *sinking]),
         "iterations": [
             {

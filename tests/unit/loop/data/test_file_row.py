@@ -3,8 +3,9 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lpfloop.loop.data.file_row import Row, UnusedFields, as_row
+from lpfloop.loop.data.file_row import Row, as_row
 from lpfloop.loop.data.files import placed_rows
+from lpfloop.loop.data.row_notes import RowNotes
 
 names = st.sampled_from("abcdef")
 
@@ -41,8 +42,8 @@ def test_unused_of_a_file(subtests, tmp_path):
         with subtests.test(case=name):
             path = tmp_path / name
             path.write_text(text)
-            unused = UnusedFields()
+            notes = RowNotes()
             for _, row in placed_rows(path):
                 row.get("prompt")
-                unused.add(row)
-            assert unused.as_json() == {"rows": 2, "fields": {"more": 1}}
+                notes.read(row)
+            assert notes.as_json()["unused"] == {"rows": 2, "fields": {"more": 1}}

@@ -4,7 +4,6 @@ import bz2
 import gzip
 import io
 import json
-import logging
 import lzma
 import tarfile
 import zipfile
@@ -98,19 +97,3 @@ def test_folder_with_compressed_shards(tmp_path):
     assert prompts(tmp_path / "train") == ["a", "b", "c"]
     shard.unlink()
     assert "00001 of 00002" in refusal(tmp_path)
-
-
-def test_other_files_of_a_folder(tmp_path, caplog):
-    (tmp_path / "a.jsonl").write_bytes(LINES)
-    for name in ("README.md", "LICENSE", ".gitattributes", "dataset_info.json", "_SUCCESS"):
-        (tmp_path / name).write_text("{}")
-    with caplog.at_level(logging.WARNING):
-        assert prompts(tmp_path) == ["a", "b"]
-        assert caplog.text == ""
-        (tmp_path / "loader.py").write_text("")
-        (tmp_path / "notes.md").write_text("")
-        (tmp_path / "b.xlsx").write_text("")
-        (tmp_path / "more").mkdir()
-        (tmp_path / "more" / "c.jsonl").write_bytes(LINES)
-        assert prompts(tmp_path) == ["a", "b"]
-    assert "4 files are not read: b.xlsx, loader.py, more, notes.md" in caplog.text

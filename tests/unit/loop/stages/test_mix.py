@@ -100,12 +100,6 @@ def test_unusable_files_are_refused(write, subtests):
             require_mix([write(*rows)], ())
 
 
-def test_unused_fields_of_a_mix(write: Write, caplog: pytest.LogCaptureFixture):
-    require_mix([write(pair("a?", "yes", "no", note="x", score_chosen="best"))], ())
-    assert "note (1)" in caplog.text
-    assert "score_chosen (1)" in caplog.text
-
-
 def test_system_and_identical_in_a_mix(write: Write):
     path = write(pair("a?", "yes", "no", system="Be brief."), pair("b?", "yes", "yes"))
     made = taken(path)

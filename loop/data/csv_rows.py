@@ -11,13 +11,14 @@ from pathlib import Path
 
 from ...stores.spreadsheet_cells import unguard_cell
 from .file_row import Row
-from .packed_files import bare_name, byte_lines
 from .text_lines import (
     LONGEST_LINE,
     BadRow,
     InputError,
     Placed,
     RowError,
+    bare_name,
+    byte_lines,
     decode_line,
 )
 

@@ -12,9 +12,17 @@ from typing import cast
 
 from .conversations import speaker_of
 from .file_row import Row
-from .packed_files import byte_lines, open_unpacked
 from .prompt_context import OTHER_MEDIA
-from .text_lines import BadRow, InputError, Placed, RowError, decode_line, utf8_text
+from .text_lines import (
+    BadRow,
+    InputError,
+    Placed,
+    RowError,
+    byte_lines,
+    decode_line,
+    open_unpacked,
+    utf8_text,
+)
 
 LARGEST_LIST = 2**30
 LISTED = frozenset(

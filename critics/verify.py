@@ -20,12 +20,15 @@ from .check_remarks import ASKED, remark
 from .checks import JSON_CHECKS, NO_VALUE, fulfils, fulfils_loosely, read_json
 from .ifeval.families import FAMILIES
 from .judge import Reading
-from .math_check import MathOutcome, check_answers
+from .math_answers import Final, answer_to, final_answer, reference_answer
+from .math_limits import too_large
+from .math_numbers import quick_equal
+from .math_offers import one_of
 from .math_pool import MathPool
 from .own_verifier import own_rating
 from .rating_dictionary import AspectRatings
 from .sentence_match import is_matchable, match_sentences
-from .status import Status
+from .status import MATH_ACCURACY, MATH_UNDECIDED, MATH_UNMARKED, Status
 
 MATH, FACTS = "math", "facts"
 DEFAULT_ASPECT = "Correctness"
@@ -48,6 +51,8 @@ REMARKS = {
     "partly_fulfilled": "Some demands are not met.",
     "unfulfilled": "No demand is met.",
 }
+EQUAL, DIFFERENT = "equal", "different"
+"""The outcomes of comparisons that decide."""
 CHECKED = ("fulfilled", "partly_fulfilled", "unfulfilled")
 
 
@@ -161,22 +166,31 @@ class Verifier:
             MathVerifyMissingError: if a comparison needs math-verify and it is not installed.
         """
         with self._mutex:
-            outcomes = self._compare(items)
+            math = self._compare(items)
         return [
-            self._verdict(prompt, answer, outcome)
-            for (prompt, answer), outcome in zip(items, outcomes, strict=True)
+            self._verdict(prompt, answer, math.get(number))
+            for number, (prompt, answer) in enumerate(items)
         ]
 
-    def _compare(self, items: Sequence[tuple[Prompt, str]]) -> list[MathOutcome | None]:
-        """Return the outcome of each item's math; None for items without math."""
-        pairs = {
-            number: (prompt.reference, answer)
+    def _compare(self, items: Sequence[tuple[Prompt, str]]) -> Mapping[int, Verdict]:
+        """Return the verdict on each answer to a math prompt, by the item's number.
+
+        Answers are compared quickly, by limits, or by math-verify.
+        """
+        finals = {
+            number: _finals(prompt.reference, answer)
             for number, (prompt, answer) in enumerate(items)
             if prompt.task == MATH and prompt.reference is not None
         }
-        found = check_answers(tuple(pairs.values()), self._pool, self._count)
-        by_number = dict(zip(pairs, found, strict=True))
-        return [by_number.get(number) for number in range(len(items))]
+        quick = {number: _without_process(*final) for number, final in finals.items()}
+        for outcome in filter(None, quick.values()):
+            self._count(outcome)
+        jobs = [finals[number] for number, outcome in quick.items() if outcome is None]
+        compared = iter(self._pool.compare(jobs, self._count))
+        return {
+            number: _math_verdict(outcome or next(compared), marked=finals[number][1].marked)
+            for number, outcome in quick.items()
+        }
 
     def _count(self, outcome: str) -> None:
         """Count a verified math answer, and report a timeout at once: each costs its full time."""
@@ -185,11 +199,9 @@ class Verifier:
             self._timeouts += 1
             self._on_timeout(self._timeouts, self._verified)
 
-    def _verdict(self, prompt: Prompt, answer: str, math: MathOutcome | None) -> Verdict:
+    def _verdict(self, prompt: Prompt, answer: str, math: Verdict | None) -> Verdict:
         """Combine the parts that apply to the prompt; the first one, its aspect, rates it."""
-        parts: list[Verdict] = []
-        if math is not None:
-            parts.append(Verdict(math.metrics, math.rating, math.reason))
+        parts = [] if math is None else [math]
         if is_factual(prompt):
             parts.append(_match_answer(answer, prompt) if self._matches(prompt) else UNJUDGED)
         if prompt.checks:
@@ -198,6 +210,33 @@ class Verifier:
             return Verdict((), None, Status.NO_CHECK.value)
         metrics = tuple(metric for part in parts for metric in part.metrics)
         return Verdict(metrics, parts[0].rating, parts[0].reason, checks=parts[-1].checks)
+
+
+def _finals(reference: str, answer: str) -> tuple[Final, Final]:
+    """Return the final answers of a reference and of an answer, as they are compared."""
+    expected = reference_answer(reference)
+    return expected, one_of(expected, answer_to(expected, final_answer(answer)))
+
+
+def _without_process(expected: Final, given: Final) -> str | None:
+    """Return the outcome of a comparison that needs no math-verify; None for others."""
+    equal = quick_equal(expected, given)
+    if equal is not None:
+        return EQUAL if equal else DIFFERENT
+    return Status.TOO_LARGE.value if too_large(given) and not too_large(expected) else None
+
+
+def _math_verdict(outcome: str, *, marked: bool) -> Verdict:
+    """Return the verdict by the outcome of a comparison: other outcomes than two decide nothing."""
+    metrics = (
+        (MATH_UNDECIDED, float(outcome not in (EQUAL, DIFFERENT))),
+        (MATH_UNMARKED, float(not marked)),
+    )
+    if outcome == EQUAL:
+        return Verdict(((MATH_ACCURACY, 1.0), *metrics), 1, "right")
+    if outcome == DIFFERENT:
+        return Verdict(((MATH_ACCURACY, 0.0), *metrics), -1, "wrong")
+    return Verdict(metrics, None, outcome)
 
 
 def _how(own: OwnFunction | None, limit_s: float, *, matches: bool) -> list[Json]:

@@ -106,7 +106,7 @@ class Annotator(Profile):
         """The instructions for writing its reply."""
         if FORM in self.templates:
             return self.templates[FORM]
-        tie = tie_text(self.form) if self.ties else ""
+        tie = load_template(HERE / "forms" / f"{self.form}_tie.txt") if self.ties else ""
         return form_text(self.form, several=self.several) + tie
 
     @property
@@ -169,12 +169,6 @@ def load_pool(name_or_path: str) -> AnnotatorPool:
 def form_text(form: ReplyForm, *, several: bool) -> str:
     """Return the instructions for writing a reply, about one pair or several."""
     return load_template(HERE / "forms" / f"{form}_{'many' if several else 'one'}.txt")
-
-
-@lru_cache
-def tie_text(form: ReplyForm) -> str:
-    """Return the text that offers a tie."""
-    return load_template(HERE / "forms" / f"{form}_tie.txt")
 
 
 @lru_cache

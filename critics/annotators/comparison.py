@@ -62,16 +62,7 @@ def ask(
 
     An annotator whose replies are a few tokens cannot write a guard's mark; its question still puts
     the texts between the guard's tags.
-
-    Raises:
-        ValueError: without comparisons, with more than its prompts have room for, or with a
-            repeated key.
     """
-    count = len(comparisons)
-    if not 0 < count <= annotator.batch_size:
-        raise ValueError(f"{annotator.name} takes 1 to {annotator.batch_size} pairs, not {count}")
-    if len({comparison.key for comparison in comparisons}) < count:
-        raise ValueError("two comparisons have the same key")
     with_input = any(comparison.input for comparison in comparisons)
     examples = annotator.worked_examples(with_input=with_input)
     judged = tuple(text for comparison in comparisons for text in comparison.texts.values())

@@ -11,20 +11,11 @@ always keyed on the instruction: all policies meet the same annotator and order 
 effect cancels in the difference.
 """
 
-from ...configs.annotation import Keying
 from ...stores.keys import SEED_BITS, derive_seed
 from ...stores.records import SCORED, Preferred
 from ..judge import Reading
 from .annotator_pool import Annotator, AnnotatorPool
 from .pair_verdicts import PairChoice
-
-MOST_FLIPS = 0.5
-"""At this rate of turned labels the coin decides everything."""
-
-
-def draw_key(keyed_on: Keying, *, pair: str, instruction: str) -> str:
-    """Return the key of the draws about a pair."""
-    return pair if keyed_on == "pair" else instruction
 
 
 def assign(pool: AnnotatorPool, key: str, seed: int) -> Annotator:
@@ -40,11 +31,8 @@ def shown_swapped(key: str, seed: int) -> bool:
 def coin(key: str, seed: int, p_flip: float) -> Preferred | None:
     """Return the noise's verdict on `key`, or None if the annotator decides.
 
-    Raises:
-        ValueError: if `p_flip` is not within 0 and 1/2.
+    `p_flip` is at most 1/2: then the coin decides everything.
     """
-    if not 0 <= p_flip <= MOST_FLIPS:
-        raise ValueError(f"the rate of turned labels must be within 0 and 1/2, not {p_flip}")
     if _uniform(seed, "noise", key) >= 2 * p_flip:
         return None
     return "first" if _uniform(seed, "coin", key) < 1 / 2 else "second"

@@ -6,9 +6,8 @@ of the means of categories, which prompts name as their family.
 """
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Self
+from typing import Annotated, Self, cast
 
 from pydantic import Field, StringConstraints, ValidationError, model_validator
 
@@ -43,9 +42,10 @@ class ScoredKind(Section):
     aspects: tuple[AspectName, ...] = Field(min_length=1)
 
 
-class AnswerFormFile(Section):
-    """The fields of a form's file."""
+class AnswerForm(Section):
+    """A form as its file has it; its name prefixes the names of its scores: `just-eval:depth`."""
 
+    name: str
     best: int = Field(ge=2, le=100)
     may_not_apply: bool = False
     aspects: dict[AspectName, ScoredAspect] = Field(min_length=1)
@@ -69,47 +69,39 @@ class AnswerFormFile(Section):
             raise ValueError("totals need a total: the aspect whose means they are of")
         return self
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AnswerForm:
-    """A form with its name, which prefixes the names of its scores: `just-eval:depth`."""
-
-    name: str
-    file: AnswerFormFile
-
     @property
     def digest(self) -> str:
         """The hash of all that shapes its questions, and how they are read."""
-        return digest(self.file.model_dump(mode="json", exclude={"mean", "total", "totals"}))
+        return digest(self.model_dump(mode="json", exclude={"name", "mean", "total", "totals"}))
 
     @property
     def summed(self) -> str:
         """The hash of the totals into which scores are summed up."""
-        return digest(self.file.model_dump(mode="json", include={"mean", "total", "totals"}))
+        return digest(self.model_dump(mode="json", include={"mean", "total", "totals"}))
 
     @property
     def scale(self) -> GradeScale:
         """From 1 to the best."""
-        return GradeScale(best=self.file.best, may_not_apply=self.file.may_not_apply)
+        return GradeScale(best=self.best, may_not_apply=self.may_not_apply)
 
     @property
     def needs_reference(self) -> bool:
         """Whether answers are compared with the prompt's reference."""
-        return "reference" in placeholders(self.file.template)
+        return "reference" in placeholders(self.template)
 
     def aspects_of(self, prompt: Prompt) -> tuple[str, ...]:
         """Return the names of the aspects that answers to a prompt are scored in."""
         called = (prompt.task, prompt.family, prompt.source, prompt.eval_set)
         for name in filter(None, called):
-            for kind in self.file.kinds:
+            for kind in self.kinds:
                 if name in kind.of:
                     return kind.aspects
-        usual = (kind.aspects for kind in self.file.kinds if not kind.of)
-        return next(usual, tuple(self.file.aspects))
+        usual = (kind.aspects for kind in self.kinds if not kind.of)
+        return next(usual, tuple(self.aspects))
 
     def key_of(self, aspect: str) -> str:
         """Return the name of an aspect in a reply."""
-        return self.file.aspects[aspect].key or aspect
+        return self.aspects[aspect].key or aspect
 
     def metric(self, aspect: str) -> str:
         """Return the name of an aspect's scores in the lake."""
@@ -117,7 +109,7 @@ class AnswerForm:
 
     def categories(self) -> Iterator[str]:
         """Give the names of the categories that its totals are made of."""
-        for groups in self.file.totals.values():
+        for groups in self.totals.values():
             for group in groups:
                 yield from group
 
@@ -132,9 +124,10 @@ def load_form(name_or_path: str) -> AnswerForm:
     hint = f"; shipped are {', '.join(FORMS.shipped_names())}"
     document = read_yaml(path, missing="no form of scores can be read", hint=hint)
     try:
-        return AnswerForm(name=path.stem, file=AnswerFormFile.model_validate(document))
+        fields = cast("dict[str, object]", document) if isinstance(document, dict) else {}
+        return AnswerForm.model_validate({"name": path.stem, **fields})
     except ValidationError as error:
-        raise ConfigError(f"{path}: {fault(error, AnswerFormFile)}") from error
+        raise ConfigError(f"{path}: {fault(error, AnswerForm)}") from error
 
 
 Forms = Mapping[str, AnswerForm]

@@ -47,7 +47,7 @@ class AnswerScorer:
 
     def ask(self, prompt: Prompt, answer: str, key: GuardKey = BARE) -> Question[Appraisal]:
         """Return the question that scores an answer to `prompt` in each of its aspects."""
-        form, template = self.form, self.form.file.template
+        form, template = self.form, self.form.template
         aspects = form.aspects_of(prompt)
         keys = tuple(form.key_of(aspect) for aspect in aspects)
         texts = {"answer": answer, "instruction": prompt.instruction}
@@ -55,7 +55,7 @@ class AnswerScorer:
             texts["reference"] = prompt.reference or ""
         values = {
             "aspects": "\n".join(
-                f"- {name}: {form.file.aspects[aspect].says}"
+                f"- {name}: {form.aspects[aspect].says}"
                 for name, aspect in zip(keys, aspects, strict=True)
             ),
             "form": _object(keys, form.scale.best),

@@ -77,7 +77,7 @@ def _scores(
     by_answer = dict[str, dict[str, Grade]]()
     for grade in grades:
         by_answer.setdefault(grade.candidate_id, {})[grade.aspect] = grade
-    averaged = [form.metric(aspect) for aspect in form.file.mean]
+    averaged = [form.metric(aspect) for aspect in form.mean]
     for candidate_id, of in by_answer.items():
         ratings = {name: grade.rating for name, grade in of.items() if grade.rating is not None}
         if averaged and all(name in ratings for name in averaged):
@@ -91,12 +91,12 @@ def _totals(
     it: Iteration, form: AnswerForm, scores: Sequence[Score], clusters: Clusters
 ) -> Iterator[Evaluation]:
     """Give the means of categories' means, and the mean of these: each only if it is complete."""
-    if form.file.total is None or not scores:
+    if form.total is None or not scores:
         return
-    metric = form.metric(form.file.total)
+    metric = form.metric(form.total)
     counted = [score for score in scores if score.metric == metric]
     found = dict[str, tuple[float, float | None, int]]()
-    for name, groups in form.file.totals.items():
+    for name, groups in form.totals.items():
         there = [
             (mean.value, mean.stderr, mean.n)
             for group in groups
@@ -106,7 +106,7 @@ def _totals(
         ]
         if len(there) == len(groups):
             found[name] = _mean_of_means(there)
-    if len(found) == len(form.file.totals) > 1:
+    if len(found) == len(form.totals) > 1:
         found[OVERALL] = _mean_of_means(list(found.values()))
     for name, (value, stderr, n) in found.items():
         yield number_of(it, scores[0].benchmark, form.metric(name), value, stderr=stderr, n=n)

@@ -23,7 +23,7 @@ from ...configs.schema import ConfigError
 from ...critics.annotators.annotator_pool import Annotator
 from ...critics.annotators.comparison import Comparison, ask
 from ...critics.annotators.pair_verdicts import PairChoice
-from ...critics.annotators.simulate import assign, coin, draw_key, reconcile, shown_swapped
+from ...critics.annotators.simulate import assign, coin, reconcile, shown_swapped
 from ...critics.status import Status
 from ...policies.engines.engine import Completion, Sampling
 from ...stores.keys import Json, derive_seed, row_id
@@ -161,7 +161,7 @@ class Decided(NamedTuple):
 def match_of(first: Candidate, second: Candidate, keyed_on: Keying) -> Match:
     """Return the match of two answers."""
     pair = row_id("match", [first.candidate_id, second.candidate_id])
-    drawn_by = draw_key(keyed_on, pair=pair, instruction=first.prompt_id)
+    drawn_by = pair if keyed_on == "pair" else first.prompt_id
     return Match(first=first, second=second, drawn_by=drawn_by)
 
 

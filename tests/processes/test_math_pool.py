@@ -15,7 +15,6 @@ from rows import PROMPT
 
 from lpfloop.critics import math_pool
 from lpfloop.critics.math_answers import final_answer
-from lpfloop.critics.math_check import check_answers
 from lpfloop.critics.math_pool import MathPool, MathVerifyMissingError
 from lpfloop.critics.verify import Verifier
 
@@ -196,7 +195,7 @@ SETS = [
 
 
 def test_several_boxes():
-    with closing(MathPool(workers=1, limit_s=20)) as pool:
-        pairs = [(reference, answer) for reference, answer, _ in SETS]
-        found = [one.reason for one in check_answers(pairs, pool)]
+    items = [(asked("math", reference), answer) for reference, answer, _ in SETS]
+    with Verifier(workers=1, limit_s=20) as verifier:
+        found = [verdict.reason for verdict in verifier.verify(items)]
     assert found == [outcome for *_, outcome in SETS]

@@ -3,16 +3,12 @@
 import math
 from collections import Counter
 
-import pytest
-
 from lpfloop.critics.annotators.annotator_pool import load_pool
 from lpfloop.critics.annotators.pair_verdicts import PairChoice
 from lpfloop.critics.annotators.simulate import (
     assign,
     coin,
-    draw_key,
     reconcile,
-    shown_swapped,
 )
 from lpfloop.critics.judge import Reading
 
@@ -41,21 +37,6 @@ def test_mixture_share_and_savings(subtests):
             assert near(labels.count("second") / N, p_flip) or p_flip == 0 == labels.count("second")
             asked = tossed.count(None) / N
             assert near(asked, 1 - 2 * p_flip) or (p_flip in (0, 0.5) and asked == 1 - 2 * p_flip)
-
-
-def test_draws_keyed_on_the_instruction():
-    pairs = [f"pair-{number}" for number in range(64)]
-    for keyed_on, expected in (("instruction", 1), ("pair", 2)):
-        keys = [draw_key(keyed_on, pair=pair, instruction="x") for pair in pairs]
-        assert len({shown_swapped(key, 0) for key in keys}) == expected
-        assert len({coin(key, 0, 0.5) for key in keys}) == expected
-        assert (len({assign(POOL, key, 0).name for key in keys}) == 1) == (expected == 1)
-
-
-def test_invalid_rate_refused():
-    for p_flip in [-0.1, 0.51, math.nan]:
-        with pytest.raises(ValueError, match="within 0 and 1/2"):
-            coin("k", 0, p_flip)
 
 
 def test_both_orders_are_reconciled():

@@ -16,6 +16,7 @@ SHOWN = 5
 """The most mistakes that are listed; the others are counted."""
 SHOWN_VALUE = 60
 USUAL_DEPTH = 3
+"""A deeper field is less likely meant than another of the same name."""
 SUGGESTED = 3
 
 Path = tuple[str, ...]
@@ -98,21 +99,14 @@ def _likely_paths(
     A field of exactly this name in another section is likelier than one in the same section with a
     similar name.
     """
-
-    def called(name: str) -> list[str]:
-        found = {other for other in known if other[-1] == name}
-        depth = len(section)
-        order = sorted(found, key=lambda o: (list(o[:depth]) != section, _deep(o), known.index(o)))
-        return [".".join(other) for other in order]
-
-    if same := called(leaf):
-        return same
-    if near := difflib.get_close_matches(leaf, beside, n=1):
+    names = {other[-1] for other in known}
+    if leaf not in names and (near := difflib.get_close_matches(leaf, beside, n=1)):
         return [".".join([*section, near[0]])]
-    far = difflib.get_close_matches(leaf, sorted({other[-1] for other in known}), n=1)
-    return called(far[0]) if far else []
-
-
-def _deep(path: Path) -> bool:
-    """Whether a field is so deep that another of the same name is more likely meant."""
-    return len(path) > USUAL_DEPTH
+    called = difflib.get_close_matches(leaf, sorted(names), n=1)
+    depth = len(section)
+    found = {other for other in known if other[-1:] == tuple(called)}
+    order = sorted(
+        found,
+        key=lambda o: (list(o[:depth]) != section, len(o) > USUAL_DEPTH, known.index(o)),
+    )
+    return [".".join(other) for other in order]

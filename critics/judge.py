@@ -15,7 +15,7 @@ import re
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Generic, NamedTuple, TypeVar
+from typing import Any, ClassVar, Generic, NamedTuple, TypeVar
 
 from ..stores.records import FinishReason, Message
 from .guard import Guard, GuardKey, split_at_mark
@@ -32,7 +32,6 @@ from .reply_schema import (
 from .status import Status, UnreadError
 from .templating import defuse_tags, render, tags
 
-MARK_FIRST = "Begin your reply with the line {mark} by itself."
 MAX_REPLY = 64 * 1024
 """Longer replies, in characters, are not read."""
 CUT = frozenset[FinishReason]({"length", "truncated_thinking"})
@@ -110,15 +109,10 @@ class Expected(ABC, Generic[T]):
 
     __slots__ = ()
 
-    @property
-    def partly(self) -> bool:
-        """Whether the finished part of a reply that ended at the token limit counts."""
-        return False
-
-    @property
-    def place(self) -> str:
-        """The place of the line with the mark: first, unless reasons come first."""
-        return MARK_FIRST
+    partly: ClassVar[bool] = False
+    """Whether the finished part of a reply that ended at the token limit counts."""
+    place: ClassVar[str] = "Begin your reply with the line {mark} by itself."
+    """The place of the line with the mark: first, unless reasons come first."""
 
     @property
     @abstractmethod

@@ -18,7 +18,7 @@ import random
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 from ..stores.records import SCORED, AspectRating, Rating
 from .judge import ExampleReply, Expected, JudgeReply, Reading, absent, reasons
@@ -48,18 +48,15 @@ class RatedAspects(Expected[AspectRatings]):
     names: tuple[str, ...]
     count: int
 
+    place: ClassVar[str] = (
+        "Write first the comments that are asked for, and reason as you like. Then write the "
+        "line {mark} by itself, and below it the dictionary, and nothing else."
+    )
+
     @classmethod
     def all_of(cls, *names: str) -> Self:
         """Expect each of `names`: a task with fixed aspects (Table 9)."""
         return cls(names, len(names))
-
-    @property
-    def place(self) -> str:
-        """The place of the line with the mark: below the comments."""
-        return (
-            "Write first the comments that are asked for, and reason as you like. Then write the "
-            "line {mark} by itself, and below it the dictionary, and nothing else."
-        )
 
     @property
     def schema(self) -> ReplySchema:

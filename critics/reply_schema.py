@@ -1,4 +1,4 @@
-"""Replies that are one JSON object: their schema, the instruction to the judge, and the reader.
+"""JSON in replies: objects in a text, and replies that are one object, by a schema.
 
 If the engine supports it, sampling follows the schema, so that replies of a judge of any size can
 be read. The first field is the mark of a guarded question (`guard`), which the schema fixes. An
@@ -27,9 +27,11 @@ COMMENT = 160
 COMMENTS = 3 * COMMENT
 """Characters of the comments of a reply together, if there are few."""
 MOST_OBJECTS = 40
-"""The limit of objects that are searched, so that reading takes linear time."""
+"""The limit of objects that are searched, or cannot be read: reading takes linear time."""
 _MARKED = re.compile(rf'\{{\s*"{MARK_FIELD}"\s*:\s*"([^"\\\n]{{1,80}})"')
 _FENCE = re.compile(r"\s*`*\s*")
+LEADING = " \t\r,`*[-"
+"""Characters allowed before an object on its line."""
 _TYPES: Mapping[str, type] = {"object": dict, "array": list, "string": str, "integer": int}
 
 
@@ -254,4 +256,45 @@ def distinct_fields(pairs: list[tuple[str, object]]) -> dict[str, object]:
     return found
 
 
+class JsonObject(NamedTuple):
+    """An object and its position; `value` is None if it cannot be read."""
+
+    value: dict[str, object] | None
+    start: int
+    end: int
+
+
+def decode_object(text: str, start: int) -> tuple[dict[str, object], int] | None:
+    """Return the JSON object at `start` and its end; None if the text there is not an object."""
+    try:
+        value, end = _AS_WRITTEN.raw_decode(text, start)
+    except (ValueError, RecursionError):
+        return None
+    return cast("dict[str, object]", value), end
+
+
+def json_objects(text: str) -> Iterator[JsonObject]:
+    """Give the objects that begin a line, or follow another; one inside a sentence is a quotation.
+
+    An object that cannot be read ends with its line: it may quote others on the next ones.
+    """
+    at, line, broken = 0, 0, 0
+    while (start := text.find("{", at)) >= 0 and broken < MOST_OBJECTS:
+        line = max(line, text.rfind("\n", at, start) + 1)
+        opens = not text[line:start].strip(LEADING)
+        found = decode_object(text, start) if opens else None
+        if found is not None:
+            at = line = found[1]
+            yield JsonObject(found[0], start, at)
+            continue
+        at = line = text.find("\n", start) + 1 or len(text)
+        if opens:
+            broken += 1
+            yield JsonObject(None, start, at)
+
+
 _DECODER = json.JSONDecoder(strict=False, object_pairs_hook=distinct_fields)
+_AS_WRITTEN = json.JSONDecoder(
+    strict=False, object_pairs_hook=distinct_fields, parse_int=str, parse_float=str
+)
+"""Numbers stay as they are written: no value is rounded into a verdict, and none is too long."""

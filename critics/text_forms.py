@@ -12,8 +12,8 @@ from dataclasses import dataclass, replace
 from typing import Literal, cast, get_args
 
 from ..stores.records import Preferred
-from .json_objects import json_objects
 from .quoting import Stated
+from .reply_schema import json_objects
 from .status import Status
 
 ReplyForm = Literal["token", "json", "ranking"]

@@ -14,7 +14,7 @@ import re
 from collections import defaultdict
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, ClassVar
 
 from ...stores.records import SCORED, Order, Preferred
 from ..judge import ExampleReply, Expected, JudgeReply, Reading, absent, reasons
@@ -55,11 +55,7 @@ class PairVerdicts(Expected[PairChoice]):
     ties: bool
     orders: tuple[Order, ...] = ("as_given",)
     explained: int = 0
-
-    @property
-    def partly(self) -> bool:
-        """Whether a cut reply counts: its finished verdicts do."""
-        return True
+    partly: ClassVar[bool] = True
 
     @property
     def schema(self) -> ReplySchema:

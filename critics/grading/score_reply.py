@@ -9,7 +9,7 @@ import random
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 from ...stores.records import SCORED
 from ..judge import ExampleReply, Expected, JudgeReply, Reading, absent
@@ -33,6 +33,11 @@ class OverallScore(Expected[Appraisal]):
     """The expected reply: a critique of one completion, and its score."""
 
     scale: GradeScale
+
+    place: ClassVar[str] = (
+        "Write the critique first. Then write the line {mark} by itself, and below it the line "
+        "with the score."
+    )
 
     @property
     def schema(self) -> ReplySchema:
@@ -59,14 +64,6 @@ class OverallScore(Expected[Appraisal]):
     def nothing(self) -> tuple[Appraisal]:
         """No score."""
         return (Appraisal(),)
-
-    @property
-    def place(self) -> str:
-        """The place of the line with the mark: below the critique."""
-        return (
-            "Write the critique first. Then write the line {mark} by itself, and below it the line "
-            "with the score."
-        )
 
     def read(self, reply: JudgeReply) -> list[Reading[Appraisal]]:
         """Read a critique in words, and the one score.

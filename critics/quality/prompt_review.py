@@ -15,7 +15,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Self, cast
+from typing import Any, ClassVar, Self, cast
 
 from pydantic import Field
 
@@ -73,11 +73,6 @@ class Taxonomy:
         """The classes as a template shows them, one a line."""
         return "\n".join(f"- {entry.name}: {entry.description}" for entry in self.intentions)
 
-    def find_class(self, text: str) -> str | None:
-        """Return the class with this name, ignoring case; None if it is unknown."""
-        folded = text.casefold()
-        return next((name for name in self.names if name.casefold() == folded), None)
-
 
 @dataclass(frozen=True, slots=True)
 class ReviewedPrompt:
@@ -92,14 +87,10 @@ class ReviewReply(Expected[ReviewedPrompt]):
     """The expected reply: the ratings, and a class of the taxonomy if there is one."""
 
     taxonomy: Taxonomy | None
-
-    @property
-    def place(self) -> str:
-        """The place of the line with the mark: below the comments."""
-        return (
-            "Say first what you think of each aspect. Then write the line {mark} by itself, and "
-            "below it the class, if one is asked for, and the dictionary."
-        )
+    place: ClassVar[str] = (
+        "Say first what you think of each aspect. Then write the line {mark} by itself, and "
+        "below it the class, if one is asked for, and the dictionary."
+    )
 
     @property
     def schema(self) -> ReplySchema:
@@ -134,7 +125,8 @@ class ReviewReply(Expected[ReviewedPrompt]):
         (ratings,) = RATINGS.read(reply)
         if self.taxonomy is None:
             return [Reading(ratings.status, ReviewedPrompt(ratings.value))]
-        named = {self.taxonomy.find_class(name.strip(MARKS)) for name in CLASS.findall(reply.text)}
+        known = {name.casefold(): name for name in self.taxonomy.names}
+        named = {known.get(name.strip(MARKS).casefold()) for name in CLASS.findall(reply.text)}
         intention = named.pop() if len(named) == 1 else None
         if intention is None:
             raise UnreadError(Status.NO_CLASS)

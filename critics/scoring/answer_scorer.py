@@ -11,16 +11,15 @@ import random
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import Any, ClassVar, cast
 
 from ...stores.records import SCORED, Prompt
 from ..grading.grade_reply import Appraisal, rating_of
 from ..grading.graded_aspects import LOWEST, GradeScale
 from ..guard import BARE, GuardKey
-from ..json_objects import decode_object, json_objects
 from ..judge import ExampleReply, Expected, JudgeReply, Question, Reading, absent, build_question
 from ..quoting import Stated, fault_of, holds, require_undisputed, visible_text, without
-from ..reply_schema import ReplySchema, comment, object_of, one_of
+from ..reply_schema import ReplySchema, comment, decode_object, json_objects, object_of, one_of
 from ..status import Status, UnreadError
 from ..templating import fixed_lines
 from .answer_forms import AnswerForm
@@ -72,6 +71,11 @@ class AspectScores(Expected[Appraisal]):
     keys: tuple[str, ...]
     scale: GradeScale
 
+    place: ClassVar[str] = (
+        "If you write an analysis, write it first. Then write the line {mark} by itself, and "
+        "below it the object alone."
+    )
+
     @property
     def nothing(self) -> tuple[Appraisal, ...]:
         """No score in any aspect."""
@@ -98,14 +102,6 @@ class AspectScores(Expected[Appraisal]):
         if self._is_echoed(_scores(readings), judged):
             raise UnreadError(Status.ECHO)
         return [_with_reason(reading, "") for reading in readings]
-
-    @property
-    def place(self) -> str:
-        """The place of the line with the mark: after an analysis, before the object."""
-        return (
-            "If you write an analysis, write it first. Then write the line {mark} by itself, and "
-            "below it the object alone."
-        )
 
     def read(self, reply: JudgeReply) -> list[Reading[Appraisal]]:
         """Read a score in each aspect, or the reason why it is missing.

@@ -2,19 +2,17 @@
 
 A file has one list, under the plural name of its entries. With `extends: NAME` it starts from a
 shipped pool: an entry of a known name replaces only the fields that it states, a new name adds an
-entry. The prices of models are such a list, each with the `name` under which a model is served, and
-the price of a million tokens of its prompts and of its completions; shipped is `example`.
+entry.
 """
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
-from pydantic import Field, ValidationError
+from pydantic import ValidationError
 
 from .read import EXTENDS, parse_yaml
-from .schema import ConfigError, ModelPrice, PriceConfig
+from .schema import ConfigError
 from .section import Section
 
 Entries = dict[str, dict[str, Any]]
@@ -160,22 +158,3 @@ def fault(error: ValidationError, section: type[Section]) -> str:
         return f"the field {field!r} is missing"
     text = item["msg"].replace("Input should", "must", 1)
     return f"{field}: {text}, not {item['input']!r}"
-
-
-TABLES = Pools(folder=Path(__file__).parent / "prices", item="price")
-
-
-class PricedModel(ModelPrice):
-    """A model's price as a table lists it."""
-
-    name: str = Field(min_length=1)
-
-
-def prices_of(config: PriceConfig) -> Mapping[str, ModelPrice]:
-    """Return the configured prices by the models' names; `models` takes precedence over the table.
-
-    Raises:
-        ConfigError: if the table cannot be read; names the file, and the line or the entry.
-    """
-    listed = [] if config.table is None else TABLES.read(TABLES.place(config.table), PricedModel)
-    return {model.name: model for model in listed} | config.models

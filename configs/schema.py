@@ -270,11 +270,8 @@ class ModelPrice(Section):
 class PriceConfig(Section):
     """Prices of models, in a currency of your choice; a local model without a price costs 0."""
 
-    table: Place | None = live(
-        None, "'example', or a YAML file of prices by the names that models are served under"
-    )
     models: dict[str, ModelPrice] = live(
-        {}, "prices by model name, which override the table: {prompt, completion} a million"
+        {}, "prices by the names that models are served under: {prompt, completion} a million"
     )
     batch: float = live(0.5, "share of its price that a request in a batch file costs", ge=0, le=1)
 

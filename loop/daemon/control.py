@@ -26,7 +26,6 @@ from pydantic.dataclasses import dataclass as message
 from ...configs.describe import ConfigField
 from ...configs.load import Override, resolve_config, settable, stored_config
 from ...configs.mistakes import alike, did_you_mean, list_names
-from ...configs.pools import prices_of
 from ...configs.schema import ConfigError, RunConfig, Section
 from ...configs.secrecy import redact
 from ...policies.engines.engine import EngineError
@@ -270,7 +269,6 @@ def with_live(config: RunConfig, path: str, value: object) -> RunConfig:
         raise ConfigError(f"{path} {why}; {_settable(path, live)}")
     change = Override(source="ctl set", path=path, value=value)
     checked = stored_config({**resolve_config(config), "recipe": config.recipe}, [change], {})
-    prices_of(checked.prices)  # A table that cannot be read is refused here, not by the next unit.
     changed = _graft(config, checked, path.split("."))
     require_replicas(changed, path)
     return changed

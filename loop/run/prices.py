@@ -3,7 +3,6 @@
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from ...configs.pools import prices_of
 from ...configs.schema import ConfigError, ModelPrice, RunConfig
 from .models import Served
 
@@ -25,13 +24,9 @@ class Prices:
 
     @classmethod
     def of(cls, config: RunConfig) -> "Prices":
-        """Read the prices of a run.
-
-        Raises:
-            ConfigError: if their table cannot be read.
-        """
+        """Return the prices of a run."""
         return cls(
-            models=prices_of(config.prices),
+            models=config.prices.models,
             limited=config.budget.money is not None,
             batch=config.prices.batch,
         )
@@ -47,8 +42,7 @@ class Prices:
                 raise ConfigError(
                     f"budget.money is set, and the model {served.name} lacks a price: give the "
                     "price of a million of its tokens, 0 if free: --set "
-                    f"'prices.models={{{served.name}: {{prompt: 0.5, completion: 1.5}}}}', or name "
-                    "a table of prices in prices.table"
+                    f"'prices.models={{{served.name}: {{prompt: 0.5, completion: 1.5}}}}'"
                 )
 
     def is_missing(self, served: Served) -> bool:

@@ -44,14 +44,14 @@ def result_lines(run: "RunReader") -> list[str]:
     figure = None if split is None else deciding_of(run, split)
     if split is None or figure is None:
         return []
-    results = run_results(run, split=split, by=("all", "task"), figure=figure.name)
+    results = run_results(run, split=split, by=("all", "task"), figure=figure)
     made = checkpoints(run)
     found = None
     with suppress(NoSuchRunError):
         found = run_verdict(run, made)
     row = None if found is None else deciding_verdict(found, made)
-    lines = [_verdict_sentence(row) if row is not None else _result_sentence(results, figure.name)]
-    tasks = list(_tasks(results, figure.name))
+    lines = [_verdict_sentence(row) if row is not None else _result_sentence(results, figure)]
+    tasks = list(_tasks(results, figure))
     if 1 < len(tasks) <= MOST_GROUPS:
         lines.append("   ".join(tasks))
     if found is not None and row is not None:

@@ -283,10 +283,10 @@ def _dev_scores(lake: Path, names: Iterable[str]) -> tuple[str, dict[str, float]
             rows = measured_scores(run)
         scores = rows.filter(pl.col("benchmark") == DEV, pl.col("iteration") > 0)
         metrics = measured_metrics(scores)
-        found = {figure.name: values_of(scores, figure, metrics) for figure in USUAL}
+        found = {figure: values_of(scores, figure, metrics) for figure in USUAL}
         means = {figure: fmean(of[max(of)].values()) for figure, of in found.items() if of}
         if means:
             measured[name] = means
-    shared = (f.name for f in USUAL if all(f.name in means for means in measured.values()))
+    shared = (f for f in USUAL if all(f in means for means in measured.values()))
     figure = next(shared, "")
     return figure, {name: means[figure] for name, means in measured.items() if figure}

@@ -37,18 +37,18 @@ def _report(run: Run, iteration: int, course: CheckpointHistory) -> None:
         figure = None if split is None else deciding_of(reader, split)
         if split is None or figure is None:
             return
-        results = run_results(reader, split=split, by=("all", "task"), figure=figure.name)
+        results = run_results(reader, split=split, by=("all", "task"), figure=figure)
         dev = [row for row in verdicts_of(reader, iteration, DEV) if row.scope == "all"]
-    own = results.figure(figure.name).get(iteration)
+    own = results.figure(figure).get(iteration)
     if own is None:
         return
-    label = f"{BRIEF_SPLITS.get(split, split)} {figure_label(figure.name)} "
-    label += format_value(figure.name, own.value)
+    label = f"{BRIEF_SPLITS.get(split, split)} {figure_label(figure)} "
+    label += format_value(figure, own.value)
     if own.change is not None and iteration != own.against:
-        label += f", {format_difference(figure.name, own.change)} since M_{own.against}"
-    tasks = _tasks(results, figure.name, iteration)
+        label += f", {format_difference(figure, own.change)} since M_{own.against}"
+    tasks = _tasks(results, figure, iteration)
     if 1 < len(tasks) <= MOST_TASKS:
-        each = (f"{name} {format_value(figure.name, value)}" for name, value in tasks.items())
+        each = (f"{name} {format_value(figure, value)}" for name, value in tasks.items())
         label += f" ({', '.join(each)})"
     accepted = None if course.standing is None else course.standing.accepted
     run.reporter.note(
@@ -56,7 +56,7 @@ def _report(run: Run, iteration: int, course: CheckpointHistory) -> None:
         "score",
         iteration=iteration,
         split=split,
-        figure=figure.name,
+        figure=figure,
         n=own.n,
         value=own.value,
         low=own.low,

@@ -366,7 +366,7 @@ def _figures(run: RunReader) -> pl.LazyFrame:
     """Return the prompt-level values of the figures that scores are combined to."""
     scores = measured_scores(run)
     measured = measured_metrics(scores)
-    figures = [f for f in (VERIFIED, APPROVAL) if f.name not in measured]
+    figures = [f for f in (VERIFIED, APPROVAL) if f not in measured]
     values = [value_rows(scores, figure, measured) for figure in figures]
     named = [of.with_columns(metric=pl.col("figure")).select(SCORE) for of in values]
     return pl.concat([scores.head(0).select(SCORE), *named])

@@ -31,7 +31,6 @@ from ..data.prompt_clusters import clusters_of
 from ..data.splits import DEV
 from ..lake.query.policy_figures import (
     USUAL,
-    Figure,
     Values,
     metrics_of,
     undecided_answers,
@@ -202,7 +201,7 @@ class ScoreLook:
         return found.collect().height
 
     @cached_property
-    def _figures(self) -> list[tuple[Figure, Mapping[int, Values]]]:
+    def _figures(self) -> list[tuple[str, Mapping[int, Values]]]:
         """The figures that were measured, the most important first."""
         if self.scores is None:
             return []
@@ -220,7 +219,7 @@ class ScoreLook:
         against: Against,
         other: Checkpoint,
         scoped: Scoped,
-        figure: Figure,
+        figure: str,
         results: PairedResults,
     ) -> PolicyVerdict:
         alpha = self.alphas[against] / scoped.among
@@ -232,7 +231,7 @@ class ScoreLook:
             other_id=other.checkpoint_id,
             other_iteration=other.iteration,
             split=self.split,
-            figure=figure.name,
+            figure=figure,
             scope=scoped.scope,
             name=scoped.name,
             n=found.n,

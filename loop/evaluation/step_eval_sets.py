@@ -20,7 +20,8 @@ from ...stores.records import Checkpoint, Prompt, Score
 from ...stores.schemas import RowsByType
 from ..data.splits import DEV
 from ..data.step_names import step_benchmark
-from ..lake.query.policy_figures import USUAL, Figure, Values, metrics_of, values_of
+from ..lake.query.format_figures import figure_name
+from ..lake.query.policy_figures import USUAL, Values, metrics_of, values_of
 from ..run.handles import Prompts
 from ..run.iteration import Iteration, served_checkpoint
 from ..run.run import Verb, Work
@@ -109,8 +110,9 @@ def _best(it: Iteration, every: Sequence[Checkpoint]) -> Checkpoint:
         means = {step: fmean(of.values()) for step, of in values.items()}
         best = max(means, key=lambda step: (means[step], -step))
         it.run.reporter.note(
-            f"M_{it.number} is the policy after step {best}: of {len(means)} its {figure.meaning} "
-            f"on {len(values[best])} {DEV} prompts is the highest, {means[best]:.3f}; the last, "
+            f"M_{it.number} is the policy after step {best}: of {len(means)} its "
+            f"{figure_name(figure)} on {len(values[best])} {DEV} prompts is the highest, "
+            f"{means[best]:.3f}; the last, "
             f"after step {max(means)}, has {means[max(means)]:.3f}"
         )
         chosen = next(policy for policy in every if policy.steps == best)
@@ -124,7 +126,7 @@ def _best(it: Iteration, every: Sequence[Checkpoint]) -> Checkpoint:
 
 def deciding_values(
     scores: pl.DataFrame, benchmarks: Mapping[str, int]
-) -> tuple[Figure, Mapping[int, Values]] | None:
+) -> tuple[str, Mapping[int, Values]] | None:
     """Return the first usual figure that was measured, and each step's values of it.
 
     Only prompts with a value for every policy are included; None without such prompts. `benchmarks`

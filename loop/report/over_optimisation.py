@@ -21,9 +21,9 @@ from ..lake.query.policy_figures import APPROVAL, VERIFIED, WIN_RATE
 from ..lake.statistics.intervals import share_interval
 from .section import Section
 
-TARGETS = (VERIFIED.name, WIN_RATE.name)
+TARGETS = (VERIFIED, WIN_RATE)
 """The figures that proxies stand for; the first that was measured counts."""
-PROXIES = (APPROVAL.name, "reward", WIN_RATE.name, "kl", LENGTH)
+PROXIES = (APPROVAL, "reward", WIN_RATE, "kl", LENGTH)
 STEP, SAMPLES, ROUND = "step", "samples", "iteration"
 X_LABELS: Mapping[str, str] = {STEP: "step", SAMPLES: "n of best-of-n", ROUND: "iteration"}
 BEST_OF = "best-of-"
@@ -79,8 +79,8 @@ def proxy_rows(run: RunReader) -> pl.DataFrame:
     measured = set(values["figure"]) if values.height else set[str]()
     targets = [target for target in TARGETS if target in measured][:1]
     pairs = [(proxy, target) for target in targets for proxy in PROXIES if proxy != target]
-    if WIN_RATE.name in measured and WIN_RATE.name not in targets:
-        pairs.append((LENGTH, WIN_RATE.name))
+    if WIN_RATE in measured and WIN_RATE not in targets:
+        pairs.append((LENGTH, WIN_RATE))
     place, found = ("prompt_id", "iteration"), [empty]
     scopes = (("all", pl.lit("all")), ("task", pl.col("task")))
     for proxy, target in pairs:
@@ -125,7 +125,7 @@ def _proxy_panel(rows: pl.DataFrame, title: str) -> Panel:
         title=title,
         x_label=figure_label(proxy),
         y_label=figure_label(target),
-        diagonal=proxy == APPROVAL.name,
+        diagonal=proxy == APPROVAL,
     )
 
 

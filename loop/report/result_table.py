@@ -193,7 +193,7 @@ def print_results(console: Console, results: RunResults, *, wide: bool = False) 
         print_wrapped(console, f"--wide also shows {left_out}")
     if table.note is not None:
         print_wrapped(console, table.note)
-    if wide and all(row.figure != WIN_RATE.name for row in results.rows):
+    if wide and all(row.figure != WIN_RATE for row in results.rows):
         print_wrapped(console, NO_WIN_RATE)
 
 

@@ -37,10 +37,10 @@ def deciding_results(run: RunReader) -> RunResults:
     figure = None if split is None else deciding_of(run, split)
     if split is None or figure is None:
         return RunResults(run=run.folder.name, split=split, models=(), rows=())
-    families = figure_values(run, split, figure.name)["family"]
+    families = figure_values(run, split, figure)["family"]
     named = families.null_count() < len(families)
     scopes = ("all", "task", "family") if named else ("all", "task")
-    return run_results(run, split=split, by=scopes, figure=figure.name)
+    return run_results(run, split=split, by=scopes, figure=figure)
 
 
 def result_line(label: str, rows: list[ModelFigure]) -> Series:

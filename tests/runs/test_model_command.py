@@ -100,17 +100,17 @@ def test_facts_and_figures(lake, ids):
 
 def test_best_by_first_measured(tmp_path_factory, small_folder, subtests):
     for measured, name, figure in [
-        ({"math_accuracy": [[1, 0], [1, 0], [0, 1]]}, "M_0", "verified success"),
+        ({"math_accuracy": [[1, 0], [1, 0], [0, 1]]}, "M_0", "by verified"),
         (
             {"verified": [[1, 0], [1, 1], [0, 0]], "math_accuracy": [[0, 0], [0, 0], [1, 1]]},
             "M_1",
-            "verified success",
+            "by verified",
         ),
         ({"win_rate": [[0, 0], [0, 1], [1, 1]]}, "M_2", "win-rate"),
         (
             {"rating:A": [[1, 0], [1, 1], [1, 1]], "rating:B": [[1, 1], [0, 1], [1, 1]]},
             "M_2",
-            "that the critic rates 1 in all aspects",
+            "by approval",
         ),
     ]:
         with subtests.test(case=name):

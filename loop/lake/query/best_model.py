@@ -12,9 +12,8 @@ from ....stores.lake import RunReader
 from ....stores.records import Checkpoint
 from ...data.splits import DEV, HELD_OUT
 from .figures import deciding_of
-from .format_figures import format_figure, format_interval
+from .format_figures import figure_name, format_figure, format_interval
 from .model_figures import ALL, ModelFigure, run_results
-from .policy_figures import Figure
 from .vocabulary import SHARES
 
 
@@ -31,7 +30,7 @@ class BestModel:
     `decided`: the loop's own verdicts found it the best.
     """
 
-    figure: Figure
+    figure: str
     split: str
     decided: bool
     checkpoint: Checkpoint
@@ -43,8 +42,9 @@ class BestModel:
         how = "the best of those that the loop accepted," if self.decided else "the best"
         unit = " %" if own.figure in SHARES else ""
         return (
-            f"{how} by {self.figure.meaning}: {format_figure(own)}{unit} {format_interval(own)} "
-            f"({own.n} {self.split} prompts); {'; '.join(others) or 'no other model was measured'}"
+            f"{how} by {figure_name(self.figure)}: {format_figure(own)}{unit} "
+            f"{format_interval(own)} ({own.n} {self.split} prompts); "
+            f"{'; '.join(others) or 'no other model was measured'}"
         )
 
 
@@ -66,7 +66,7 @@ def best_model(run: RunReader, made: Sequence[Checkpoint]) -> BestModel:
             f"run {run.folder.name} has not measured any metric on its {split} prompts by which to "
             "choose the best model"
         )
-    values = run_results(run, split=split, by=(ALL,), figure=figure.name).figure(figure.name)
+    values = run_results(run, split=split, by=(ALL,), figure=figure).figure(figure)
     kept = best_kept(run)
     best = kept if kept in values else max(values, key=lambda n: (values[n].value, -n))
     return BestModel(

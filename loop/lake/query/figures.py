@@ -14,7 +14,6 @@ from ...data.splits import DEV, HELD_OUT, eval_set_benchmark, eval_set_of
 from ..statistics.intervals import NORMAL, share_interval
 from .policy_figures import (
     USUAL,
-    Figure,
     first_and,
     measured_on,
     metrics_of,
@@ -86,9 +85,9 @@ def figure_values(
     figures = _figures(measured)
     if not figures:
         raise NotMeasuredError(f"run {run.folder.name} was not measured on {split!r}")
-    chosen = [figure for figure in figures if only in (None, figure.name)]
+    chosen = [figure for figure in figures if only in (None, figure)]
     if not chosen:
-        known = ", ".join(figure.name for figure in figures)
+        known = ", ".join(figures)
         raise NotMeasuredError(
             f"run {run.folder.name} lacks the figure {only!r} on {split!r}: it has {known}"
         )
@@ -104,13 +103,12 @@ def figure_values(
     )
 
 
-def _figures(measured: Sequence[str]) -> list[Figure]:
+def _figures(measured: Sequence[str]) -> list[str]:
     """Return the figures of the measured metrics, in display order."""
     used = {m for figure in USUAL for m in metrics_of(figure, measured)} | set(COUNTS)
-    names = [f.name for f in USUAL if metrics_of(f, measured)]
+    names = [f for f in USUAL if metrics_of(f, measured)]
     names += [metric for metric in measured if metric not in used]
-    usual = {figure.name: figure for figure in USUAL}
-    return [usual.get(n, Figure(name=n, meaning=n)) for n in sorted(names, key=place_of)]
+    return sorted(names, key=place_of)
 
 
 def place_of(figure: str) -> tuple[int, str]:
@@ -120,12 +118,12 @@ def place_of(figure: str) -> tuple[int, str]:
     return len(ORDER) + (figure == LENGTH), figure
 
 
-def deciding(measured: Sequence[str]) -> Figure | None:
+def deciding(measured: Sequence[str]) -> str | None:
     """Return the default figure to compare models by: the first usual one that was measured."""
     return next((figure for figure in USUAL if metrics_of(figure, measured)), None)
 
 
-def deciding_of(run: RunReader, split: str) -> Figure | None:
+def deciding_of(run: RunReader, split: str) -> str | None:
     """Return the default figure to compare a run's models by on a split."""
     return deciding(measured_metrics(run.scan("scores").filter(measured_on(split))))
 

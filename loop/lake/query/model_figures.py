@@ -198,7 +198,7 @@ def results_by(run: RunReader, group: Scope, split: str | None = None) -> RunRes
         run,
         split=shown,
         by=(ALL, *eval_sets, group),
-        figure=None if figure is None else figure.name,
+        figure=figure,
     )
 
 

@@ -5,7 +5,6 @@ preferences, else the critic's approval.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
 import polars as pl
 
@@ -15,8 +14,6 @@ from ...data.splits import EVAL_SET, HELD_OUT
 from ...data.step_names import step_benchmark
 from .vocabulary import RATING, SUCCESSES
 
-OWN_VERDICT = "verified"
-
 PLACE = ("iteration", "checkpoint_id", "benchmark", "prompt_id")
 """The columns that identify a score's answer: its policy and its prompt."""
 
@@ -24,19 +21,7 @@ Values = Mapping[str, float]
 """A figure's value of each prompt, by its id."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Figure:
-    """A figure by which policies are compared: its name for `--metric`, and its meaning."""
-
-    name: str
-    meaning: str
-
-
-VERIFIED = Figure(name="verified", meaning="verified success")
-WIN_RATE = Figure(name="win_rate", meaning="win-rate")
-APPROVAL = Figure(
-    name="approval", meaning="share of answers that the critic rates 1 in all aspects"
-)
+VERIFIED, WIN_RATE, APPROVAL = "verified", "win_rate", "approval"
 USUAL = (VERIFIED, WIN_RATE, APPROVAL)
 """The default figures, in the order in which they are tried."""
 
@@ -61,13 +46,13 @@ def first_and(split: str, step: int | None) -> pl.Expr:
     return (measured_on(split) & (pl.col("iteration") == 0)) | measured_on(split, step)
 
 
-def metrics_of(figure: Figure, measured: Sequence[str]) -> list[str]:
+def metrics_of(figure: str, measured: Sequence[str]) -> list[str]:
     """Return the measured metrics among those that make up a figure."""
     if figure == VERIFIED:
-        return [OWN_VERDICT] if OWN_VERDICT in measured else [m for m in SUCCESSES if m in measured]
+        return [VERIFIED] if VERIFIED in measured else [m for m in SUCCESSES if m in measured]
     if figure == APPROVAL:
         return [m for m in measured if m.startswith(RATING)]
-    return [m for m in measured if m == figure.name]
+    return [m for m in measured if m == figure]
 
 
 def undecided_answers(scores: pl.LazyFrame) -> pl.LazyFrame:
@@ -76,7 +61,7 @@ def undecided_answers(scores: pl.LazyFrame) -> pl.LazyFrame:
     return found.select(PLACE).unique()
 
 
-def value_rows(scores: pl.LazyFrame, figure: Figure, measured: Sequence[str]) -> pl.LazyFrame:
+def value_rows(scores: pl.LazyFrame, figure: str, measured: Sequence[str]) -> pl.LazyFrame:
     """Return a figure's value for each policy, benchmark and prompt, with the answer's id.
 
     An answer whose math could not be decided gets no verified value, even if it passes other
@@ -91,7 +76,7 @@ def value_rows(scores: pl.LazyFrame, figure: Figure, measured: Sequence[str]) ->
         scores.filter(pl.col("metric").is_in(counted))
         .group_by(PLACE)
         .agg(one, pl.col("candidate_id").first())
-        .with_columns(figure=pl.lit(figure.name))
+        .with_columns(figure=pl.lit(figure))
     )
 
 
@@ -102,7 +87,7 @@ def clusters_in(run: RunReader) -> dict[str, str]:
 
 
 def values_of(
-    scores: pl.LazyFrame, figure: Figure, measured: Sequence[str]
+    scores: pl.LazyFrame, figure: str, measured: Sequence[str]
 ) -> dict[int, dict[str, float]]:
     """Return each iteration's value of each prompt, in the order of their ids."""
     rows = value_rows(scores, figure, measured).select("iteration", "prompt_id", "value")

@@ -137,7 +137,7 @@ def _listed_metrics(paired: pl.DataFrame, request: DiffRequest) -> list[str]:
     figure = deciding(measured)
     if figure is None:
         return []
-    return [APPROVAL.name] if figure == APPROVAL else metrics_of(figure, measured)
+    return [APPROVAL] if figure == APPROVAL else metrics_of(figure, measured)
 
 
 def _sides(run: RunReader, other: RunReader, request: DiffRequest) -> tuple[Side, Side]:

@@ -65,7 +65,7 @@ def _model_row(
         "parent": (model.parent or "").partition(" ")[0],
         "recipe": model.recipe,
         "steps": model.steps,
-        "figure": best and best.figure.name,
+        "figure": best and best.figure,
         "value": row and row.value,
         "low": row and row.low,
         "high": row and row.high,

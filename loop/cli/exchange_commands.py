@@ -163,8 +163,9 @@ def annotations(
     if commit:
         _bring_in(folder_of(lake, chosen), lake)
     with closing(open_run(lake, chosen)) as run:
-        for line in agreement_lines(run):
-            typer.echo(line)
+        lines = list(agreement_lines(run))
+    for line in lines or [f"nobody has judged an answer of run {chosen} yet"]:
+        typer.echo(line)
 
 
 def _bring_in(folder: Path, lake: Path) -> None:

@@ -17,10 +17,11 @@ from dataclasses import dataclass, replace
 from itertools import product
 from pathlib import Path
 from statistics import fmean
-from typing import cast
+from typing import cast, get_args
 
 import polars as pl
 
+from ...configs.annotation import INITIAL, Role
 from ...configs.own_function import names_function
 from ...configs.recipe_names import short_name
 from ...configs.recipes import Annotated, Graded
@@ -61,6 +62,7 @@ SHARED = (
     *("policy.", "critic.", "reward.", "annotation.", "evaluation.", "assessment.", "prompts.max_"),
 )
 """The settings that all methods take over from the first: the start, judges and measurements."""
+ANNOTATORS = [f"annotation.{role}.model" for role in get_args(Role)]
 USUALLY: Mapping[str, object] = {
     # The last policy is compared: no run chooses an earlier one, or ends early.
     "verdict.on_regression": "continue",
@@ -133,6 +135,8 @@ class EqualComparison:
         self.suite = replace(self.suite, overrides=given)
         shared = shared_settings(self._config(recipes[0], self.suite.seeds[0]), SHARED)
         del shared["critic.samples"]  # a method's own: eval sets ask the critic once, anyway
+        if shared["assessment.reference"] is None and all(shared[model] for model in ANNOTATORS):
+            shared["assessment.reference"] = INITIAL  # annotators give win-rates over M_0
         self.suite = replace(self.suite, overrides=(*given, *overrides(OPTION, shared)))
         sizes = [(recipe, *self._trial_size(recipe)) for recipe in recipes]
         chosen = [found for method in sizes if (found := self._choose(*method)) is not None]

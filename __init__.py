@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 # Polars, LanceDB and Ray read these when they are imported or first used. They are set here, before
-# any of their threads runs: `setenv` beside a `getenv` of another thread can end the process.
+# any of their threads runs: `setenv` next to a `getenv` of another thread can end the process.
 for _name, _value in {
     # A bucket answers many requests at a time, while Polars opens as many objects as it has cores.
     "POLARS_NUM_READERS_PRE_INIT": "64",

@@ -2,7 +2,7 @@
 
 Runs RLRF once over a file of prompts, with a small model in a folder as the policy and a judge
 that this script serves. Prints a table: the plan before the start, which assumes answers of
-maximal length; the plan from the answers of the smoke test; and the run's cost.
+maximal length, and the run's cost.
 
     python benchmarks/planning.py --prompts gsm8k.jsonl --policy FOLDER --lake lake/planning
 """
@@ -89,11 +89,11 @@ def lpfloop(*words: object) -> str:
     return subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout
 
 
-def plans_of(folder: Path) -> list[Mapping[str, Any]]:
-    """Return a run's plans: the one at its start, and the one from its smoke test."""
+def plan_of(folder: Path) -> Mapping[str, Any]:
+    """Return the plan of a run at its start."""
     reader = Reader(folder)
     try:
-        return [cast("Mapping[str, Any]", event) for event in reader.events(PLAN)]
+        return cast("Mapping[str, Any]", reader.events(PLAN)[0])
     finally:
         reader.close()
 
@@ -102,19 +102,15 @@ def compared(options: Sequence[object], lake: Path) -> list[str]:
     """Run once; return lines of a table with the plan and the cost."""
     lpfloop("run", *options, "--lake", lake, "--run", "one")
     status = json.loads(lpfloop("status", "one", "--lake", lake, "--json"))
-    before, refined = (plan["totals"] for plan in plans_of(lake / "runs" / "one"))
-    stages = [s for turn in (*status["iterations"], *status["beside"]) for s in turn["stages"]]
+    planned = plan_of(lake / "runs" / "one")["totals"]
+    stages = [s for turn in (*status["iterations"], *status["side_evals"]) for s in turn["stages"]]
     spent = {key: sum(s.get(key, 0) for s in stages) for key in KEYS}
     spent["judge_calls"] = status["spend"]["judge_calls"]["used"]
     return [
-        f"| {key.replace('_', ' ')} | {_beside(before[key], spent[key])} |"
-        f" {_beside(refined[key], spent[key])} | {spent[key]:,} |"
+        f"| {key.replace('_', ' ')} | {planned[key]:,.0f} "
+        f"({100 * (planned[key] / spent[key] - 1):+.0f} %) | {spent[key]:,} |"
         for key in KEYS
     ]
-
-
-def _beside(told: float, spent: int) -> str:
-    return f"{told:,.0f} ({100 * (told / spent - 1):+.0f} %)"
 
 
 def main() -> None:
@@ -129,8 +125,8 @@ def main() -> None:
         options = ["--prompts", given.prompts, "--policy", given.policy, "--critic", url]
         options += [f"--set={text}" for text in given.set]
         rows = compared(options, given.lake)
-    print("| what | plan before | plan by the smoke test | cost |")
-    print("| --- | --- | --- | --- |")
+    print("| what | plan before | cost |")
+    print("| --- | --- | --- |")
     print("\n".join(rows))
 
 

@@ -241,7 +241,7 @@ class EngineConfig(Section):
         return None if self.max_model_len == "auto" else self.max_model_len
 
     @property
-    def besides(self) -> dict[str, JsonValue]:
+    def extra_fields(self) -> dict[str, JsonValue]:
         """The fields that are added to the body of each request to an endpoint."""
         effort = self.reasoning_effort
         return {**self.extra_body, **({} if effort is None else {"reasoning_effort": effort})}

@@ -8,12 +8,12 @@ from pydantic import AfterValidator, Field
 
 V = TypeVar("V")
 
-_BESIDE = re.compile(r"-[0-9a-f]{8}$")
+_SIDE_EVAL = re.compile(r"-[0-9a-f]{8}$")
 """The end of the name of a file that is measured outside a run: the hash of its prompts."""
 
 
-def _unlike_a_file_beside(name: str) -> str:
-    if _BESIDE.search(name):
+def _not_a_side_eval(name: str) -> str:
+    if _SIDE_EVAL.search(name):
         raise ValueError(
             f"eval set name {name!r} must not end in a hash, as in names of `lpfloop eval run`"
         )
@@ -21,7 +21,7 @@ def _unlike_a_file_beside(name: str) -> str:
 
 
 EvalSetName = Annotated[
-    str, Field(pattern=r"^[a-z0-9][a-z0-9._-]*$"), AfterValidator(_unlike_a_file_beside)
+    str, Field(pattern=r"^[a-z0-9][a-z0-9._-]*$"), AfterValidator(_not_a_side_eval)
 ]
 """The name of a set of held-out prompts."""
 

@@ -78,21 +78,21 @@ def _unknown_key(path: Path, settings: frozenset[str]) -> str:
     known += [("recipe", name) for name in settings if ("recipe", name) not in parts]
     *section, leaf = path
     depth = len(section)
-    beside = sorted({other[depth] for other in known if list(other[:depth]) == section})
-    if leaf in beside:
+    siblings = sorted({other[depth] for other in known if list(other[:depth]) == section})
+    if leaf in siblings:
         hint = "another recipe has it, this one does not"
-    elif likely := _likely_paths(leaf, section, beside, known):
+    elif likely := _likely_paths(leaf, section, siblings, known):
         more = f" ({len(likely)} have that name)" if len(likely) > SUGGESTED else ""
         hint = f"did you mean {' or '.join(repr(name) for name in likely[:SUGGESTED])}?{more}"
     else:
-        hint = f"the keys here are {', '.join(beside)}"
+        hint = f"the keys here are {', '.join(siblings)}"
     if section == ["recipe"]:
         hint = f"{hint}; this recipe has {', '.join(sorted(settings - {'name'}))}"
     return f"unknown key {'.'.join(path)!r}; {hint}"
 
 
 def _likely_paths(
-    leaf: str, section: Sequence[str], beside: Sequence[str], known: Sequence[Path]
+    leaf: str, section: Sequence[str], siblings: Sequence[str], known: Sequence[Path]
 ) -> list[str]:
     """Return the paths that were probably meant, the likeliest first.
 
@@ -100,7 +100,7 @@ def _likely_paths(
     similar name.
     """
     names = {other[-1] for other in known}
-    if leaf not in names and (near := difflib.get_close_matches(leaf, beside, n=1)):
+    if leaf not in names and (near := difflib.get_close_matches(leaf, siblings, n=1)):
         return [".".join([*section, near[0]])]
     called = difflib.get_close_matches(leaf, sorted(names), n=1)
     depth = len(section)

@@ -140,7 +140,7 @@ class TrainingConfig(Section):
             "lora.quantise=nf4": self.lora.quantise != "none" and self.lora.r > 0,
             "optimizer=adamw_8bit": self.optimizer == "adamw_8bit",
         }
-        beside = next((name for name, is_set in others.items() if is_set), None)
-        if self.sharding != "none" and beside is not None:
-            raise ValueError(f"sharding={self.sharding} does not go with {beside}: leave one out")
+        other = next((name for name, is_set in others.items() if is_set), None)
+        if self.sharding != "none" and other is not None:
+            raise ValueError(f"sharding={self.sharding} does not go with {other}: leave one out")
         return self

@@ -45,9 +45,9 @@ class TemplateSets:
         return tuple(sorted(path.name for path in self.folder.iterdir() if path.is_dir()))
 
     def load(
-        self, name_or_folder: str, beside: Path = Path(), *, only: Collection[str] = ()
+        self, name_or_folder: str, base: Path = Path(), *, only: Collection[str] = ()
     ) -> dict[str, str]:
-        """Read a shipped set by its name, or a folder, relative to `beside`.
+        """Read a shipped set by its name, or a folder, relative to `base`.
 
         If only a part of a set is needed, `only` these templates are read.
 
@@ -55,7 +55,7 @@ class TemplateSets:
             ConfigError: if the folder is missing, a file of it is missing or unknown, or one lacks
                 a placeholder or has an unknown one; names the file.
         """
-        folder = (self.folder if name_or_folder in self.shipped else beside) / name_or_folder
+        folder = (self.folder if name_or_folder in self.shipped else base) / name_or_folder
         found = self._find_templates(folder)
         if self.fallback is not None and not found:
             raise ConfigError(f"{folder}: holds none of {_file_names(self.files)}")

@@ -19,7 +19,7 @@ import pyarrow as pa
 
 from .journal_reader import Reader
 from .keys import canonical_json, digest
-from .side_evals import measured_beside
+from .side_evals import side_eval_of
 from .stage_files import read_committed
 
 MODULUS = 1 << 256
@@ -36,21 +36,21 @@ def run_digest(folder: Path) -> str:
         return _digest(journal, None)
 
 
-def beside_digests(folder: Path) -> dict[str, str]:
+def side_eval_digests(folder: Path) -> dict[str, str]:
     """Return the digest of each benchmark that was measured outside the loop.
 
     Raises:
         DamagedError: if a file is missing or altered.
     """
     with closing(Reader(folder)) as journal:
-        found = {measured_beside(state.stage) or "" for state in journal.stages()}
+        found = {side_eval_of(state.stage) or "" for state in journal.stages()}
         return {name: _digest(journal, name) for name in sorted(found) if name}
 
 
 def _digest(journal: Reader, benchmark: str | None) -> str:
     """Return the digest of a benchmark measured outside the loop, or of the loop."""
     sums, counts = Counter[str](), Counter[str]()
-    for table, rows in read_committed(journal, stages=lambda s: measured_beside(s) == benchmark):
+    for table, rows in read_committed(journal, stages=lambda s: side_eval_of(s) == benchmark):
         if not len(rows):
             continue  # an empty table counts like an absent one
         for text in canonical_rows(rows):

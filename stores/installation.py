@@ -104,8 +104,8 @@ def _name(text: str) -> str:
 
 def _pip() -> str:
     found = shutil.which("pip")
-    beside = found is not None and Path(found).parent == Path(sys.executable).parent
-    return "pip" if beside else f"{_quote(sys.executable)} -m pip"
+    is_here = found is not None and Path(found).parent == Path(sys.executable).parent
+    return "pip" if is_here else f"{_quote(sys.executable)} -m pip"
 
 
 def _quote(text: str) -> str:

@@ -30,12 +30,12 @@ def smoke_test_of(stage: str) -> str | None:
     return None if found is None else found[1]
 
 
-def benchmark_beside(name: str, identity: str) -> str:
+def side_eval_name(name: str, identity: str) -> str:
     """Return the benchmark of the user's prompts: a name, and the hash of their content."""
     return f"{name}-{identity[:HASHED]}"
 
 
-def measured_beside(stage: str) -> str | None:
+def side_eval_of(stage: str) -> str | None:
     """Return the benchmark that a stage outside the loop measured; None for a stage of the loop."""
     found = _STAGE.search(stage)
     return found[1] if found is not None and found.end() == len(stage) else smoke_test_of(stage)

@@ -41,7 +41,7 @@ def compare(
         str | None,
         typer.Option(help="Also show the lead over this: a run or a method, prompt by prompt."),
     ] = None,
-    beside: Annotated[
+    rank_with: Annotated[
         str | None,
         typer.Option(
             "--rank-with",
@@ -74,15 +74,17 @@ def compare(
 
     if policy_tokens is not None:
         why = "does not apply to methods at equal tokens: leave it out with --policy-tokens"
-        _refuse(why, beside=beside, by_method=by_method, against=against, task=task, report=report)
+        _refuse(
+            why, rank_with=rank_with, by_method=by_method, against=against, task=task, report=report
+        )
         show_equal(lake, names, policy_tokens, out, plot=plot, force=force)
         return
     if plot is not None:
         raise FormError("--plot draws score against tokens: add --policy-tokens, or --report")
-    if beside is not None:
+    if rank_with is not None:
         why = "does not apply to rankings of methods: leave it out with --rank-with"
         _refuse(why, by_method=by_method, against=against, report=report)
-        _write_rankings(lake, names, beside, metric, task=task, out=out)
+        _write_rankings(lake, names, rank_with, metric, task=task, out=out)
         return
     if report is not None:
         _write_report(lake, names, report, together=by_method, task=task, force=force)
@@ -97,14 +99,14 @@ def _refuse(why: str, **options: object) -> None:
     """
     for option, value in options.items():
         if value:
-            name = {"beside": "rank-with"}.get(option, option.replace("_", "-"))
+            name = option.replace("_", "-")
             raise FormError(f"--{name} {why}")
 
 
 def _write_rankings(
     lake: Path,
     names: Sequence[str],
-    beside: str,
+    rank_with: str,
     metric: str,
     *,
     task: str | None,
@@ -121,7 +123,7 @@ def _write_rankings(
     from ..data.text_wrap import print_wrapped
     from ..evaluation.ranking_agreement import ranking_agreement
 
-    others = [name.strip() for name in beside.split(",") if name.strip()]
+    others = [name.strip() for name in rank_with.split(",") if name.strip()]
     found = ranking_agreement(lake, names, others, metric=metric, task=task)
     rows = found.frame.drop("spearman") if out.is_table else found.frame
     out.rows(rows)

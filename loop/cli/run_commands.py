@@ -188,7 +188,7 @@ def _refuse_together(
     several, budget = given["recipes"] is not None, given["policy-tokens"]
     alone = {"recipe": options.recipe, "download": options.download}
     alone |= {name: given[name] for name in ("reuse-from", "detach", "dry-run")}
-    beside = next((name for name, value in alone.items() if value), None) if several else None
+    alone_only = next((name for name, value in alone.items() if value), None) if several else None
     refusals = (
         (
             as_json and not given["dry-run"],
@@ -210,7 +210,7 @@ def _refuse_together(
             budget is not None and not several,
             "--policy-tokens gives several methods one budget: name them by --recipes",
         ),
-        (beside, f"--recipes runs several recipes here, one by one: leave out --{beside}"),
+        (alone_only, f"--recipes runs several recipes here, one by one: leave out --{alone_only}"),
     )
     for refused, why in refusals:
         if refused:

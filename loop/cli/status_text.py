@@ -50,8 +50,8 @@ def published_line(run: "RunReader", where: str) -> str | None:
     shown, latest = published_of(run, made), made[-1]
     name = f"M_{shown.iteration}"
     one = "latest" if best_kept(run) is None else "best"
-    beside = "" if shown == latest else f" (latest: M_{latest.iteration})"
-    called = f"{name} {short_id(shown.checkpoint_id)}, the {one}{beside}"
+    newer = "" if shown == latest else f" (latest: M_{latest.iteration})"
+    called = f"{name} {short_id(shown.checkpoint_id)}, the {one}{newer}"
     return f"{called}: `lpfloop model {run.folder.name} {name}{where}` prints its folder"
 
 
@@ -98,7 +98,7 @@ def _state(status: Mapping[str, Any]) -> Iterator[str]:
     if status["bucket"]:
         yield f"rows and models are in {status['bucket']}; the journal is at {status['folder']}"
         yield _snapshot_text(status["snapshot"])
-    begun = [] if done else [*status["iterations"], *status["beside"]]
+    begun = [] if done else [*status["iterations"], *status["side_evals"]]
     for iteration in begun:
         for stage in iteration["stages"]:
             if stage["pending"]:
@@ -127,7 +127,7 @@ def _details(status: Mapping[str, Any]) -> Iterator[str]:
     for iteration in status["iterations"]:
         yield f"iteration {iteration['iteration']}: {_format_counts(iteration['counts'])}"
         yield from (f"  {line}" for line in _made_lines(iteration))
-    for aside in status["beside"]:
+    for aside in status["side_evals"]:
         what = f"{aside['benchmark']}, iteration {aside['iteration']}"
         made = ", ".join(f"{n:,} {name}" for name, n in aside["counts"].items() if n)
         yield one_line(f"outside the loop, {what}: {made or 'nothing yet'}", limit=LINE)
@@ -138,7 +138,7 @@ def _print_stages(console: Console, status: Mapping[str, Any]) -> None:
     plan = cast("Mapping[str, Any]", status["plan"] or {"head": [], "ahead": []})
     for line in plan["head"]:
         print_wrapped(console, line)
-    rows = list(_stages((*status["iterations"], *status["beside"]), plan["ahead"]))
+    rows = list(_stages((*status["iterations"], *status["side_evals"]), plan["ahead"]))
     if rows:
         console.print()
         print_texts(console, STAGES, rows, left=2)

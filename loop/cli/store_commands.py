@@ -26,12 +26,12 @@ def digest(
     However it was made: stopped, resumed or at once. With --json it also has a hash of each
     measurement by `eval run --prompts`.
     """
-    from ...stores.digest import beside_digests, run_digest
+    from ...stores.digest import run_digest, side_eval_digests
 
     name = chosen_run(lake, name)
     folder = folder_of(lake, name)
     found = run_digest(folder)
-    document = {"run": name, "digest": found, "beside": beside_digests(folder)}
+    document = {"run": name, "digest": found, "side_evals": side_eval_digests(folder)}
     out.document(document, lambda: typer.echo(found))
 
 

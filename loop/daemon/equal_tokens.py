@@ -27,7 +27,7 @@ from ...configs.recipe_names import short_name
 from ...configs.recipes import Annotated, Graded
 from ...configs.schema import ConfigError, RunConfig
 from ...policies.trainers.job import ONLINE
-from ...stores.side_evals import measured_beside
+from ...stores.side_evals import side_eval_of
 from ..data.splits import DEV, PARTS, TRAIN
 from ..data.stage_names import is_eval_set
 from ..evaluation.compare_runs import measured_scores
@@ -271,7 +271,7 @@ def _fitting(room: float, each: float) -> int:
 
 def _teaches(stage: PlannedStage) -> bool:
     """Whether the policy answers in a stage, and a run learns from the answers."""
-    measures = is_eval_set(stage.stage) or measured_beside(stage.stage) is not None
+    measures = is_eval_set(stage.stage) or side_eval_of(stage.stage) is not None
     return not (measures or stage.judge_calls)
 
 

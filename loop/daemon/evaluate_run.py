@@ -14,7 +14,7 @@ from ...configs.schema import RunConfig
 from ...critics.checks import require_deciders
 from ...stores.frames import frame_rows
 from ...stores.records import Checkpoint, Evaluation, Prompt
-from ...stores.side_evals import benchmark_beside
+from ...stores.side_evals import side_eval_name
 from ..data.files import InputError
 from ..data.prompts import notes_of, read_prompts, shape_of
 from ..data.row_notes import BAD_SHARE
@@ -96,9 +96,9 @@ def _measure(
     reader.close()
     sets: dict[str, list[Prompt]] = {}
     for called, path in files.items():
-        beside = [*own, *(prompt for prompts in sets.values() for prompt in prompts)]
-        prompts = _read(config, path, beside)
-        sets[benchmark_beside(called, content_key(prompts))] = prompts
+        taken = [*own, *(prompt for prompts in sets.values() for prompt in prompts)]
+        prompts = _read(config, path, taken)
+        sets[side_eval_name(called, content_key(prompts))] = prompts
     job = Job(config=config, lake=lake, name=name)
     every = [prompt for prompts in sets.values() for prompt in prompts]
     step = asked_of.at_step
@@ -110,8 +110,8 @@ def _measure(
     return [step_benchmark(benchmark, step) for benchmark in sets]
 
 
-def _read(config: RunConfig, path: Path, beside: Sequence[Prompt]) -> list[Prompt]:
-    """Read a file of prompts, none of which may have the id of one in `beside`."""
+def _read(config: RunConfig, path: Path, taken: Sequence[Prompt]) -> list[Prompt]:
+    """Read a file of prompts, none of which may have the id of one in `taken`."""
     settings = config.prompts
     notes = notes_of(settings)
     prompts = read_prompts(
@@ -119,7 +119,7 @@ def _read(config: RunConfig, path: Path, beside: Sequence[Prompt]) -> list[Promp
         task=settings.task,
         shape=shape_of(settings),
         split="held-out",
-        run=beside,
+        run=taken,
         notes=notes,
     )
     notes.require_few(BAD_SHARE, "prompts.skip_bad")

@@ -376,13 +376,13 @@ class MemoryStages:
         )
         stage, terms = f"{TRAINS} {method}", training_terms(start, work, reward)
         if isinstance(settings, OnlineSettings):
-            beside, others = self._beside(method, settings, shape, processes)
+            held_there, others = self._sampler_memory(method, settings, shape, processes)
             yield from others
-            terms += beside
+            terms += held_there
         note = "activations are recomputed" if recomputed else ""
         yield replace(self._on_trainer(stage, terms, processes), note=note)
 
-    def _beside(
+    def _sampler_memory(
         self, method: Method, settings: OnlineSettings, shape: ModelShape, processes: int
     ) -> tuple[list[Term], list[StageMemory]]:
         """Return the memory of an online method's sampler and critic on the trainer's devices.
@@ -406,7 +406,7 @@ class MemoryStages:
             sampler = fixed_term("sampler", stages[0].has_bytes)
         else:
             sampler = sum_terms("sampler", self._drawing(shape, inference, settings.rollouts))
-        beside = [sampler] if sampled & trained else []
+        held_there = [sampler] if sampled & trained else []
         if critic := self._rewarding_critic():
             judged = {*self._cards((critic.engine or EngineConfig()).devices)}
             *_, found = self._engine(critic.name, critic)
@@ -415,11 +415,11 @@ class MemoryStages:
                 fixed_term(CRITIC, found.has_bytes) if by_vllm else sum_terms(CRITIC, found.terms)
             )
             if judged & trained:
-                beside.append(held)
+                held_there.append(held)
             if judged & sampled and not sampled & trained:
                 name = f"{stage}: sampler and critic"
                 stages.append(self._on_device(name, [sampler, held], engine.devices))
-        return beside, stages
+        return held_there, stages
 
     def _rewarding_critic(self) -> NeededRole | None:
         """Return the critic if it runs here and rewards the samples of a training."""

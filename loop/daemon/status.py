@@ -16,7 +16,7 @@ from ...stores.journal_reader import JOURNAL, Reader
 from ...stores.journal_snapshots import last_snapshot
 from ...stores.keys import Json
 from ...stores.lake import RunReader
-from ...stores.side_evals import measured_beside
+from ...stores.side_evals import side_eval_of
 from ..lake.query.alarm_list import alarms
 from ..lake.query.next_steps import (
     AT_WORK,
@@ -96,12 +96,12 @@ def overview(run: RunReader, iteration: int | None, where: str = "") -> dict[str
     found: dict[str, Any] = status(run, iteration)
     daemon = daemon_of(reader)
     stages = progress(reader, running=daemon.state in AT_WORK)
-    for turn in (*found["iterations"], *found["beside"]):
+    for turn in (*found["iterations"], *found["side_evals"]):
         place = (turn["iteration"], turn.get("benchmark"))
         turn["stages"] = [
             asdict(stage)
             for stage in stages
-            if (stage.iteration, measured_beside(stage.stage)) == place
+            if (stage.iteration, side_eval_of(stage.stage)) == place
         ]
     folder = reader.folder
     plan, standing = kept_plan(reader), read_state(run, daemon.state, where)

@@ -30,7 +30,7 @@ class PromptIds:
     _row: tuple[Path, str] | None = field(default=None, init=False)
 
     @classmethod
-    def beside(cls, prompts: Iterable[Prompt]) -> "PromptIds":
+    def apart_from(cls, prompts: Iterable[Prompt]) -> "PromptIds":
         """Return ids that must not be given to other conversations than a run's prompts have."""
         ids = cls()
         ids._of_run = {prompt.prompt_id: hash(prompt.messages) for prompt in prompts}

@@ -280,8 +280,8 @@ def _messages(row: Row, name: str, shape: RowShape) -> tuple[Message, ...]:
         below = with_text_below(row, name, text_of(value, name), HEADED[shape.input])
         return with_context(row, (Message(role="user", content=below),))
     found = prompt_turns(cast("list[object]", turns), name, shape.turns)
-    beside = [f for f in (INPUT, CONTEXT) if f != name and isinstance(row.glance(f), str)]
-    require_agreement(row, beside, found)
+    others = [f for f in (INPUT, CONTEXT) if f != name and isinstance(row.glance(f), str)]
+    require_agreement(row, others, found)
     return with_context(row.without([name]), found)
 
 

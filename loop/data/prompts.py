@@ -79,7 +79,7 @@ def _read_placed(
 ) -> list[tuple[str, Prompt]]:
     """Read every prompt of a file, with its place."""
     found = list[tuple[str, Prompt]]()
-    ids = PromptIds.beside(run)
+    ids = PromptIds.apart_from(run)
     clusters = dict[tuple[Message, ...], tuple[str, str]]()
     repeated = silent = 0
     source = name_of_source(path)

@@ -91,7 +91,7 @@ class EvalEvidence:
     divergence: Rows[Score] | None = None
 
     @property
-    def beside(self) -> list[AnyRows]:
+    def judgments(self) -> list[AnyRows]:
         """The handles of the judgments, without the answers."""
         every = (self.outputs, self.preferences, self.rewards, self.divergence)
         return [rows for rows in every if rows is not None]
@@ -157,7 +157,7 @@ def assess(
     evidence = _collect(it, answers, eval_set, moved)
     # The reference and the oracle cover only the run's own held-out prompts.
     path = it.run.config.assessment.oracle if eval_set.held_out else None
-    if not evidence.beside and path is None:
+    if not evidence.judgments and path is None:
         return evidence
     clusters = eval_set.clusters
 
@@ -171,7 +171,7 @@ def assess(
 
     others: Json = {"benchmark": eval_set.benchmark, "oracle": path}
     params = clustered_params(others, clusters)
-    work = it.whole(ASSESS, params, answers, *evidence.beside)
+    work = it.whole(ASSESS, params, answers, *evidence.judgments)
     it.run.make(it.number, f"assess:{eval_set.benchmark}", work, make)
     return evidence
 

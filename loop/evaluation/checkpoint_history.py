@@ -88,9 +88,9 @@ def standing_after(
     config: VerdictConfig,
 ) -> PolicyStanding:
     """Return the standing of a run's policies with M_t, by the verdicts on it."""
-    beside = [row for row in verdicts if row.against == "best"]
-    overall = next((row for row in beside if row.scope == "all"), None)
-    falls = list(_falls(beside, config))
+    against_best = [row for row in verdicts if row.against == "best"]
+    overall = next((row for row in against_best if row.scope == "all"), None)
+    falls = list(_falls(against_best, config))
     is_best = overall is None or (not falls and overall.difference > 0)
     best = made if is_best else course.best
     goes_on = not falls or config.on_regression == "continue"
@@ -108,9 +108,9 @@ def standing_after(
     )
 
 
-def _falls(beside: Sequence[PolicyVerdict], config: VerdictConfig) -> Iterator[str]:
+def _falls(against_best: Sequence[PolicyVerdict], config: VerdictConfig) -> Iterator[str]:
     """Yield the tasks, or all, in which a policy is worse than the best beyond the margins."""
-    for row in beside:
+    for row in against_best:
         if row.scope == "all" and row.difference < -config.regression_tolerance:
             tolerance = _points(config.regression_tolerance)
             yield f"by {_points(-row.difference)} in all (margin {tolerance})"
@@ -139,7 +139,7 @@ def _reason(
 def verdict_text(standing: PolicyStanding, verdicts: Sequence[PolicyVerdict]) -> str:
     """Return the verdicts of an iteration, and their consequence, as text."""
     since = [row for row in verdicts if row.against == "initial" and row.scope == "all"]
-    beside = "".join(
+    compared = "".join(
         f"; {row.answer} than M_{row.other_iteration}"
         if row.answer != "undecided"
         else f"; undecided against M_{row.other_iteration}"
@@ -148,7 +148,7 @@ def verdict_text(standing: PolicyStanding, verdicts: Sequence[PolicyVerdict]) ->
     lost = [row.name for row in verdicts if is_lost(row) and row.against == "initial"]
     families = f"; lost since M_0: {', '.join(lost)}" if lost else ""
     then = f"the next iteration begins with M_{standing.next_iteration}"
-    return f"verdict: {standing.reason}{beside}{families}; {then}"
+    return f"verdict: {standing.reason}{compared}{families}; {then}"
 
 
 def is_lost(row: PolicyVerdict) -> bool:

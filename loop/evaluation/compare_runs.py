@@ -279,7 +279,7 @@ def _results(run: RunReader, name: str, counted: Counted, which: str) -> list[Re
     found = [(INITIAL, began), (method, last)]
     whole = [_result(run, name, of, rows, counted) for of, rows in found if not rows.is_empty()]
     whole = [_called_as_made(run, result) for result in whole]
-    whole = [_judged_beside(result, whole[0]) for result in whole]
+    whole = [_with_first_id(result, whole[0]) for result in whole]
     if not whole:
         raise NoSuchRunError(f"run {name} has measured no answers{counted} yet")
     return whole
@@ -325,7 +325,7 @@ def _called_as_made(run: RunReader, result: Result) -> Result:
     return replace(result, checkpoint=made[0]) if made else result
 
 
-def _judged_beside(result: Result, first: Result) -> Result:
+def _with_first_id(result: Result, first: Result) -> Result:
     """Return a result whose verdict names the first policy as the comparison does."""
     if result.verdict is None or first.method != INITIAL:
         return result

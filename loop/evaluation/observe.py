@@ -26,7 +26,7 @@ from ...stores.records import (
     Score,
 )
 from ...stores.schemas import TABLES, R
-from ...stores.side_evals import measured_beside
+from ...stores.side_evals import side_eval_of
 from ..data.splits import is_measured_on
 from ..lake.query.vocabulary import SUCCESSES
 from ..lake.statistics.clustered_bounds import cluster_sums, p_value
@@ -336,7 +336,7 @@ def _sample_rows(
     parts = [
         part
         for part in source.journal.parts(table=TABLES[row_type], iteration=iteration)
-        if measured_beside(part.stage) is None and not _names(part, without)
+        if side_eval_of(part.stage) is None and not _names(part, without)
     ]
     every = max(1, -(-sum(part.rows for part in parts) // SAMPLE))
     for part in parts:

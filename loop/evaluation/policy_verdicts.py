@@ -110,7 +110,7 @@ def commit_verdicts(
         params=params,
         upstream=tuple(keys),
         reads=lambda: [keys],
-        besides=_verdicts_before(it, split),
+        also_on=_verdicts_before(it, split),
     )
     planned = it.run.make(it.number, verdict_stage(split), work, make)
     key = planned.key(it.run.store.journal, 0)

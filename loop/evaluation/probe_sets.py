@@ -70,7 +70,7 @@ def read_probes(path: Path, run: Iterable[Prompt] = ()) -> Probes:
     """
     prompts: dict[str, Prompt] = {}
     probe_of: dict[str, str] = {}
-    ids = PromptIds.beside(run)
+    ids = PromptIds.apart_from(run)
     for place, row in placed_rows(path):
         try:
             prompt = to_prompt(row, task=None, split="held-out", source=path.name)

@@ -55,15 +55,15 @@ def ranking_agreement(
             f"{metric} is measured in both groups for {len(rows)} methods ({both}); a ranking "
             f"needs at least {LEAST}"
         )
-    frame = pl.DataFrame(rows, schema=["method", "value", "value_beside"], orient="row")
+    frame = pl.DataFrame(rows, schema=["method", "value", "value_other"], orient="row")
     ranks = frame.with_columns(
         pl.col(name).rank("average", descending=True).alias(name.replace("value", "rank"))
-        for name in ("value", "value_beside")
+        for name in ("value", "value_other")
     ).sort("rank", "method")
-    if 1 in (frame["value"].n_unique(), frame["value_beside"].n_unique()):
+    if 1 in (frame["value"].n_unique(), frame["value_other"].n_unique()):
         raise FormError(f"{metric} is the same for all methods of a group, which ranks none")
-    rho: float = ranks.select(pl.corr("rank", "rank_beside")).item()
-    named = zip(("the runs", "the runs beside them"), groups, strict=True)
+    rho: float = ranks.select(pl.corr("rank", "rank_other")).item()
+    named = zip(("the runs", "the other runs"), groups, strict=True)
     reasons = [(which, incomparable(group, metric)) for which, group in named]
     return RankingAgreement(
         metric=metric,

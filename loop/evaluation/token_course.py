@@ -17,7 +17,7 @@ from ...policies.trainers.job import ONLINE
 from ...stores.journal_reader import Reader
 from ...stores.lake import RunReader
 from ...stores.records import Checkpoint
-from ...stores.side_evals import measured_beside
+from ...stores.side_evals import side_eval_of
 from ..data.splits import HELD_OUT
 from ..data.stage_names import is_eval_set
 from ..data.step_names import step_benchmark
@@ -133,7 +133,7 @@ def spent_units(journal: Reader) -> Iterator[SpentUnit]:
     """Give the finished units, except eval sets and measurements outside the loop."""
     states = {(state.iteration, state.stage): state for state in journal.stages()}
     for _, iteration, stage, chunk, done, _, telemetry in journal.all_units():
-        if not done or is_eval_set(stage) or measured_beside(stage) is not None:
+        if not done or is_eval_set(stage) or side_eval_of(stage) is not None:
             continue
         counted = cast("dict[str, float]", json.loads(telemetry or "{}"))
         state = states[iteration, stage]

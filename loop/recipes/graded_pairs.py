@@ -19,10 +19,10 @@ def graded_pairs(it: Iteration, cfg: Graded) -> Rows[Pair]:
     """
     completions = complete(it, it.prompts("preference"), n=cfg.n)  # y_i ~ pi_i(principle_i, x)
     by_overall = cfg.binarisation == "overall"
-    needed, besides = (grade_overall, grade) if by_overall else (grade, grade_overall)
+    needed, other = (grade_overall, grade) if by_overall else (grade, grade_overall)
     grades = needed(it, completions)
     if cfg.grades == "both":
-        besides(it, completions)
+        other(it, completions)
     pairs = binarise(it, completions, grades, rule=cfg.binarisation)
     return mix_pairs(it, pairs, cfg.mix)
 

@@ -44,7 +44,7 @@ def run_answer(run: RunReader) -> RunAnswer:
         why = f"No policy of run {found.run} was compared with the one it began with."
         return RunAnswer(kind="open", word="Not known", sentences=(why,))
     kind, word = _word(row)
-    sentences = (*_how_much(row), *_beside(found, row), *_lost(found), *_models(found))
+    sentences = (*_how_much(row), *_against_best(found, row), *_lost(found), *_models(found))
     return RunAnswer(kind=kind, word=word, sentences=sentences)
 
 
@@ -86,7 +86,7 @@ def _how_much(row: PolicyVerdict) -> Iterator[str]:
     )
 
 
-def _beside(found: RunVerdict, row: PolicyVerdict) -> Iterator[str]:
+def _against_best(found: RunVerdict, row: PolicyVerdict) -> Iterator[str]:
     """Yield a sentence with the dev result of the same policy, by which the loop decides."""
     own = next(i for i in found.iterations if i.checkpoint.iteration == row.iteration)
     dev = own.of(DEV, "initial")

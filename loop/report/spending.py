@@ -4,11 +4,11 @@
 import polars as pl
 
 from ...stores.lake import RunReader
-from ...stores.side_evals import measured_beside
+from ...stores.side_evals import side_eval_of
 from ..evaluation.plots import Panel
 from .section import Section, over_iterations
 
-BESIDE = "outside the loop"
+SIDE_EVAL = "outside the loop"
 """The label of side evals, which are not part of the loop."""
 HOUR = 3600
 TITLES = {
@@ -45,7 +45,7 @@ def spending_rows(run: RunReader) -> pl.DataFrame:
         {
             "iteration": state.iteration,
             "stage": state.stage,
-            "verb": BESIDE if measured_beside(state.stage) else state.stage.partition(":")[0],
+            "verb": SIDE_EVAL if side_eval_of(state.stage) else state.stage.partition(":")[0],
             "planned": state.planned,
             "done": state.done,
             "tokens": int(state.totals.get("tokens", 0) + state.totals.get("prompt_tokens", 0)),

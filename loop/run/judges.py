@@ -1,4 +1,4 @@
-"""The judges of a run besides its critic, as its configuration names them, and the verifier.
+"""The judges of a run other than its critic, as its configuration names them, and the verifier.
 
 Each function gives one of them, or nothing for a run that does not ask it.
 """

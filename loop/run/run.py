@@ -59,7 +59,7 @@ class Work:
     """The computation of a stage: its verb, its parameters and its input stages.
 
     `upstream` are the identities of the stages that it reads; `reads` gives, for each unit, the
-    keys of the units that it reads, and is called only if the stage is new. `besides` are
+    keys of the units that it reads, and is called only if the stage is new. `also_on` are
     identities of stages, or keys of units, that it depends on through its parameters.
     """
 
@@ -67,7 +67,7 @@ class Work:
     params: Json
     upstream: tuple[str, ...]
     reads: Callable[[], Sequence[Sequence[str]]]
-    besides: tuple[str, ...] = ()
+    also_on: tuple[str, ...] = ()
 
 
 @dataclass(kw_only=True)
@@ -307,7 +307,7 @@ class Run:
         count = self.store.when_there_is_room(
             lambda: journal.plan(
                 *(iteration, label, identity, keys),
-                upstream={*work.upstream, *work.besides},
+                upstream={*work.upstream, *work.also_on},
                 decided_by=self._decided_by,
             )
         )

@@ -136,7 +136,7 @@ def identify_model(model: str, engine: EngineConfig) -> Served:
     """
     location = locate_model(model)
     name = served_name(location, engine)
-    if name is None and engine.besides:
+    if name is None and engine.extra_fields:
         raise ConfigError(
             f"engine.extra_body and engine.reasoning_effort are for endpoints: {model} runs here"
         )

@@ -132,7 +132,7 @@ class Grading(JudgedStage[Group, Appraisal, Grade]):
         for alike in group_equal(
             [candidate for candidate in candidates if self._why_not_shown(candidate) is None],
             self.run.config.grading.equal_answers,
-            besides=lambda candidate: candidate.principle if alone else None,
+            also_by=lambda candidate: candidate.principle if alone else None,
         ):
             name = alike[0].candidate_id if alone else alike[0].prompt_id
             groups.setdefault(name, []).append(alike)

@@ -412,7 +412,7 @@ def judge_params(run: Run, judge: Served, settings: JudgeSettings) -> Mapping[st
 def group_equal(
     candidates: Sequence[Candidate],
     how: EqualAnswers,
-    besides: Callable[[Candidate], str | None] = lambda _: None,
+    also_by: Callable[[Candidate], str | None] = lambda _: None,
 ) -> list[Alike]:
     """Return the answers in groups of equal ones, in each the smallest id first.
 
@@ -423,7 +423,7 @@ def group_equal(
         return [(candidate,) for candidate in candidates]
     found = dict[tuple[str, str, str | None], list[Candidate]]()
     for one in candidates:
-        content = (one.prompt_id, " ".join(one.text.split()), besides(one))
+        content = (one.prompt_id, " ".join(one.text.split()), also_by(one))
         found.setdefault(content, []).append(one)
     return [tuple(sorted(group, key=lambda c: c.candidate_id)) for group in found.values()]
 

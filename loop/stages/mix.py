@@ -59,7 +59,7 @@ def require_mix(files: Sequence[Path], prompts: Iterable[Prompt]) -> None:
     Raises:
         InputError: for anything that cannot be read as meant.
     """
-    ids = PromptIds.beside(prompts)
+    ids = PromptIds.apart_from(prompts)
     for path in files:
         decided = sum(decides(made) for made in comparisons(path, 0, ids=ids))
         if not decided:
@@ -91,7 +91,7 @@ def mix_pairs(it: Iteration, pairs: Rows[Pair], names: Sequence[Place]) -> Rows[
         params={
             "files": mix_digests(files),
             "read_as": [[name, FORMATS[name].semantics] for name in map(detect_format, files)],
-            **beside_params(it),
+            **taking_params(it),
         },
         upstream=(),
         reads=lambda: [(f"{chunk}/{pairs.chunks}",) for chunk in range(pairs.chunks)],
@@ -113,7 +113,7 @@ def mix_pairs(it: Iteration, pairs: Rows[Pair], names: Sequence[Place]) -> Rows[
     return pairs + balance_length(it, Rows(row_type=Pair, stages=(planned,)))
 
 
-def beside_params(it: Iteration) -> dict[str, Json]:
+def taking_params(it: Iteration) -> dict[str, Json]:
     """Return the parameters by which a run's prompts decide which rows of files are taken."""
     measuring = [p for p in it.run.prompts.values() if p.split != TRAIN]
     return {

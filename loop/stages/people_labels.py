@@ -37,13 +37,13 @@ from ..run.run import Verb, Work
 from ..run.stage import Stage
 from .mix import (
     Taking,
-    beside_params,
     comparing_format,
     comparisons,
     decides,
     majority_pairs,
     mix_digests,
     prompt_of,
+    taking_params,
 )
 
 TAKE_LABELS = Verb("labels")
@@ -131,7 +131,7 @@ def commit_labels(it: Iteration) -> tuple[Rows[Candidate], Rows[Preference]]:
     chunks = cache(lambda: _chunked(labels.read(it.number), size))
     pending = Work(
         verb=TAKE_LABELS,
-        params={"source": labels.identity, "chunk": size, **beside_params(it)},
+        params={"source": labels.identity, "chunk": size, **taking_params(it)},
         upstream=(),
         reads=lambda: [(f"{n}/{len(chunks())}",) for n in range(len(chunks()))],
     )

@@ -166,7 +166,7 @@ class Supervision:
         return replace(
             work,
             upstream=(*work.upstream, key),
-            besides=(*work.besides, stage.identity),
+            also_on=(*work.also_on, stage.identity),
             reads=lambda: [(*keys, key) for keys in work.reads()],
         )
 

@@ -81,7 +81,7 @@ def train(
     """
     # Running stages finish before a training is begun, even if its rows are complete already.
     it.run.flow.settle()
-    run, beside, config = it.run, supervision(it), it.run.config.training
+    run, supervised, config = it.run, supervision(it), it.run.config.training
     method = METHODS[rows.row_type]
     settings: Settings = getattr(config, method)
     policy = run.models.initial if start == "initial" else it.policy
@@ -94,8 +94,8 @@ def train(
         **fit_params(policy_fit(run.config)),
     }
     pending = it.whole(TRAIN, params, rows)
-    if beside is not None:
-        pending = beside.add_to(pending)
+    if supervised is not None:
+        pending = supervised.add_to(pending)
 
     def run_units(stage: Stage) -> None:
         # Not `Run.make`: its progress counts steps, not the one row.
@@ -111,7 +111,7 @@ def train(
             job = replace(
                 job,
                 reference=None if same else Path(reference.location),
-                supervised=None if beside is None else beside.as_job(job.output),
+                supervised=None if supervised is None else supervised.as_job(job.output),
                 turns=turn_form(run, policy, thoughts),
             )
             identity, result, statistics = _publish(it, "train", job, rows)

@@ -17,7 +17,7 @@ from ...stores.address import run_argument
 from ...stores.journal_reader import Reader, StageId
 from ...stores.records import Breakdown, Claim, Critique, Grade, Preference, PromptReview
 from ...stores.schemas import TABLES
-from ...stores.side_evals import measured_beside
+from ...stores.side_evals import side_eval_of
 from ...stores.stage_files import scan_parts
 from ..data.judged_candidates import VERIFIER
 from ..data.stage_names import critique_label
@@ -81,7 +81,7 @@ def kind_of(label: str) -> JudgementKind | None:
     verb = label.partition(":")[0]
     # The label of a measurement outside the loop may be followed by the judge or the aspect.
     names = (critique_label(label), label.rpartition(":")[0])
-    if is_import(label) or any(map(measured_beside, names)):
+    if is_import(label) or any(map(side_eval_of, names)):
         return None
     return KINDS.get(verb) if verb != "prompts" or label == REVIEW else None
 

@@ -382,7 +382,7 @@ class _Session:
             "seed": request.seed,
             "messages": [[m.role, m.content] for m in request.messages],
             "sampling": asdict(sampling),
-            "asked_of": [self._served.name, self._engine.config.besides],
+            "asked_of": [self._served.name, self._engine.config.extra_fields],
         }
         name = digest(fields)[:40]
         self._names[name] += 1
@@ -451,7 +451,7 @@ class _Session:
     def _write_line(self, line: _Line, config: EngineConfig) -> bytes:
         """Return the line of a file with the content of a direct request."""
         fields = vllm_fields(self._served, self._engine.url, line.chat.sampling, config)
-        extra = {**fields, **config.besides}
+        extra = {**fields, **config.extra_fields}
         body = {
             "custom_id": line.name,
             "method": "POST",

@@ -376,7 +376,7 @@ class OpenAIEngine:
         try:
             async with asyncio.timeout(self._config.timeout_s):
                 served, config = await self._model_at(server), self._config
-                extra = {**vllm_fields(served, url, chat.sampling, config), **config.besides}
+                extra = {**vllm_fields(served, url, chat.sampling, config), **config.extra_fields}
                 body = chat.body(served, unsupported, extra)
                 reply = await connections.post("chat/completions", body)
                 return chat.completion(reply, unsupported, self.key)

@@ -215,10 +215,10 @@ class Environment:
             engine_in_trainer(self.job, self.online.engine),
             log=self.job.folder("sampler.log"),
             alive=self.job.folder(PULSE).touch,
-            fit=self._beside_trainer,
+            fit=self._next_to_trainer,
         )
 
-    def _beside_trainer(self, engine: EngineConfig, group: DeviceGroup) -> EngineConfig:
+    def _next_to_trainer(self, engine: EngineConfig, group: DeviceGroup) -> EngineConfig:
         """Reserve the trainer's part of a GPU that it shares with the sampler."""
         share = {"memory_utilization": self.settings.sampler_memory}
         return engine.model_copy(update=share) if is_shared(group, self.job) else engine

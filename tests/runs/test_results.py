@@ -142,6 +142,6 @@ def test_rankings_by_spearman(tmp_path):
     simulated = ranked(tmp_path, "sim", {"dpo": 6, "ppo": 7, "feedme": 4, "quark": 5})
     people = ranked(tmp_path, "human", {"dpo": 7, "ppo": 6, "feedme": 4, "sft": 5})
     found = ranking_agreement(tmp_path, simulated, people)
-    rows = found.frame.select("method", "rank", "rank_beside").rows()
+    rows = found.frame.select("method", "rank", "rank_other").rows()
     assert rows == [("ppo", 1, 2), ("dpo", 2, 1), ("feedme", 3, 3), ("M_0", 4, 4)]
     assert found.rho == pytest.approx(0.8)

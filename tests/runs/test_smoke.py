@@ -59,8 +59,8 @@ def test_smoke_comes_first_and_keeps_digest(lpfloop, tmp_path):
     assert not [s.stage for s in journal(tmp_path, "b").stages() if "smoke" in s.stage]
     assert lpfloop("lake", "digest", "a")[1] == lpfloop("lake", "digest", "b")[1]
     status = json.loads(lpfloop("status", "a", "--json")[1])
-    (beside,) = status["beside"]
-    assert (beside["benchmark"], beside["counts"]["critiques"]) == ("smoke", 6)
+    (side_eval,) = status["side_evals"]
+    assert (side_eval["benchmark"], side_eval["counts"]["critiques"]) == ("smoke", 6)
 
 
 def test_show_labels_smoke_test(lpfloop):

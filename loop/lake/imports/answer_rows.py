@@ -26,7 +26,7 @@ from ...data.row_fields import (
 from .imported_rows import ImportedVerdict, Maker
 
 ENTRY_FIELDS = ("candidates", "completions", "responses")
-BESIDE = {"model": "models", "label": "labels", "score": "scores", "reward": "rewards"}
+LISTED = {"model": "models", "label": "labels", "score": "scores", "reward": "rewards"}
 """The lists that can accompany a list of texts, by the field that each has for one text."""
 LABELS = ("label", "correct", "is_correct")
 """Optional boolean fields: whether an answer is right."""
@@ -70,13 +70,13 @@ def _texts(value: object) -> bool:
 def _samples(prompt: Prompt, name: str, row: Row, make: Maker) -> Rows:
     """Read a list of answers that are texts, with its lists of models, labels and scores."""
     texts = list_of(row, name)
-    beside = {one: list_of(row, several) for one, several in BESIDE.items() if several in row}
-    for one, given in beside.items():
+    listed = {one: list_of(row, several) for one, several in LISTED.items() if several in row}
+    for one, given in listed.items():
         if len(given) != len(texts):
-            raise RowError(f"{BESIDE[one]!r} has {len(given)} entries for {len(texts)} of {name!r}")
+            raise RowError(f"{LISTED[one]!r} has {len(given)} entries for {len(texts)} of {name!r}")
     shared = {one: row.get(one) for one in MODEL_FIELDS if row.get(one) is not None}
     for n, text in enumerate(texts, start=1):
-        item = Row({**shared, **{one: given[n - 1] for one, given in beside.items()}})
+        item = Row({**shared, **{one: given[n - 1] for one, given in listed.items()}})
         yield from _answer_rows(prompt, text_or_empty(text, f"{name}[{n}]"), item, make, sample=n)
 
 

@@ -10,7 +10,7 @@ from ....stores.journal_reader import Reader, Serving
 from ....stores.keys import Json
 from ....stores.lake import RunReader
 from ....stores.records import SCORED, Evaluation, FilterCount
-from ....stores.side_evals import measured_beside
+from ....stores.side_evals import side_eval_of
 from ...data.filter_counts import accounts
 from ...data.splits import HELD_OUT, eval_set_of
 from ...run.run_warnings import REMARK
@@ -55,7 +55,7 @@ def status(run: RunReader, iteration: int | None = None) -> dict[str, Json]:
     made = run.scan("checkpoints").filter(pl.col("at_step").is_null()).collect()
     checkpoints = {row["iteration"]: row for row in made.to_dicts()}
     every = run.journal.stages()
-    stages = [state for state in every if measured_beside(state.stage) is None]
+    stages = [state for state in every if side_eval_of(state.stage) is None]
     last = max((state.iteration for state in stages), default=-1)
     iterations = [n for n in range(last + 1) if iteration is None or n == iteration]
     trained = {n: logprobs for n in iterations if (logprobs := answer_logprobs(run, n)) is not None}
@@ -98,11 +98,9 @@ def status(run: RunReader, iteration: int | None = None) -> dict[str, Json]:
             }
             for number in iterations
         ],
-        "beside": [
+        "side_evals": [
             {"benchmark": name, "iteration": number, "counts": _made_counts(run, number, name)}
-            for number, name in dict.fromkeys(
-                (s.iteration, measured_beside(s.stage)) for s in every
-            )
+            for number, name in dict.fromkeys((s.iteration, side_eval_of(s.stage)) for s in every)
             if name is not None and (iteration is None or number == iteration)
         ],
     }
@@ -157,7 +155,7 @@ def _made_counts(run: RunReader, iteration: int, benchmark: str | None) -> dict[
         table: sum(
             part.rows
             for part in run.journal.parts(table=table, iteration=iteration)
-            if measured_beside(part.stage) == benchmark
+            if side_eval_of(part.stage) == benchmark
         )
         for table in COUNTED
     }

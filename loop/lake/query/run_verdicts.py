@@ -21,7 +21,7 @@ from .format_figures import (
 )
 from .runs import NoSuchRunError
 
-BESIDE = ("initial", "previous", "best")
+OPPONENTS = ("initial", "previous", "best")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,8 +39,10 @@ class IterationVerdict:
     @property
     def answer(self) -> Answer:
         """Whether it is better than the best before it over all prompts, by dev prompts if any."""
-        beside = [r for r in self.rows if r.against == "best" and r.scope == "all"]
-        return min(beside, key=lambda r: r.split != DEV).answer if beside else "undecided"
+        against_best = [r for r in self.rows if r.against == "best" and r.scope == "all"]
+        return (
+            min(against_best, key=lambda r: r.split != DEV).answer if against_best else "undecided"
+        )
 
     def of(self, split: str, against: str) -> PolicyVerdict | None:
         """Return the verdict by all prompts of a split."""
@@ -68,7 +70,7 @@ class IterationVerdict:
                     split: [_row(r) for r in self.rows if (r.split, r.against) == (split, against)]
                     for split in (DEV, HELD_OUT)
                 }
-                for against in BESIDE
+                for against in OPPONENTS
             },
             "lost": [row.name for row in self.regressions()],
             "update_survival": self.survival,
@@ -188,7 +190,7 @@ def _verdicts(iteration: IterationVerdict) -> Iterator[str]:
     One policy may be the initial, the previous and the best one: it has one line.
     """
     for split in (DEV, HELD_OUT):
-        found = [row for part in BESIDE if (row := iteration.of(split, part)) is not None]
+        found = [row for part in OPPONENTS if (row := iteration.of(split, part)) is not None]
         for other in dict.fromkeys(row.other_iteration for row in found):
             of = [row for row in found if row.other_iteration == other]
             yield _line(of[0], ", ".join(row.against for row in of))

@@ -12,7 +12,7 @@ import polars as pl
 from ....configs.mistakes import did_you_mean, list_names
 from ....stores.journal_reader import Reader
 from ....stores.lake import RunReader, run_folder, run_names
-from ....stores.side_evals import measured_beside, smoke_test_of
+from ....stores.side_evals import side_eval_of, smoke_test_of
 from ...run.run_events import END, STAGE
 
 
@@ -72,7 +72,7 @@ def ending(journal: Reader) -> str | None:
     ends = journal.events(END)
     begun = cast("list[dict[str, Any]]", journal.events(STAGE, after=END))
     stages = [event["stage"] for event in begun]
-    again = any(measured_beside(stage) is None or smoke_test_of(stage) for stage in stages)
+    again = any(side_eval_of(stage) is None or smoke_test_of(stage) for stage in stages)
     return str(ends[-1]) if ends and not again else None
 
 
@@ -91,4 +91,4 @@ def of_loop(
 
 def is_of_loop(stage: str) -> bool:
     """Return whether a stage belongs to the loop, not to a side eval."""
-    return measured_beside(stage) is None
+    return side_eval_of(stage) is None

@@ -113,8 +113,8 @@ def _grid(name: str, results: RunResults) -> Grid:
             value = f"{format_figure(row)} {format_interval(row)}".rstrip()
             cells = (f"{row.name}: {label}" if row.name else label, f"{row.n:,}", value)
             other = before.get((row.name, row.figure))
-            beside = () if alone else (format_figure(other), format_change(row))
-            rows.append((*cells, *beside))
+            change = () if alone else (format_figure(other), format_change(row))
+            rows.append((*cells, *change))
     return Grid(columns=names, rows=tuple(rows), names=1)
 
 

@@ -27,7 +27,7 @@ class Box:
 
     title: str
     text: tuple[Span, ...]
-    beside: tuple[Remark, ...] = ()
+    remarks: tuple[Remark, ...] = ()
     below: tuple[str, ...] = ()
     ids: tuple[str, ...] = ()
     marked: bool = False

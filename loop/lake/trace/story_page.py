@@ -126,7 +126,7 @@ def _candidate(story: Story, candidate: Candidate) -> Box:
         *(c.claim_id for c in claims),
         *(row for row, _ in roles),
     )
-    beside = [
+    remarks = [
         *([Remark(head="its thoughts", text=candidate.reasoning)] if candidate.reasoning else []),
         *map(_of_critique, critiques),
         *map(_of_grade, grades),
@@ -137,7 +137,7 @@ def _candidate(story: Story, candidate: Candidate) -> Box:
     return Box(
         title=_title(story, candidate),
         text=_changes(story, candidate),
-        beside=tuple(beside),
+        remarks=tuple(remarks),
         below=(*principle, *(line for _, line in roles), *_measured_lines(story, identity)),
         ids=ids,
         marked=story.requested.id in ids,
@@ -258,7 +258,7 @@ def _verdict(candidate_id: str, row: Preference) -> str:
     """Return the verdict of a preference on a candidate."""
     is_first = candidate_id == row.first_id
     if row.preferred is None:
-        verdict = f"no verdict ({row.status}) beside"
+        verdict = f"no verdict ({row.status}) remarks"
     elif row.preferred == "tie":
         verdict = "as good as"
     else:

@@ -52,7 +52,7 @@ def _box(box: Box, width: int) -> Iterator[Text]:
     title = (MARK if box.marked else "") + one_line(box.title, limit=TITLE)
     line = ("━" if box.marked else "─") * max(3, width - cell_len(title) - 1)
     yield Text(f"{title} {line}", style="bold yellow" if box.marked else "bold")
-    lines = [line for remark in box.beside for line in _remark(remark)]
+    lines = [line for remark in box.remarks for line in _remark(remark)]
     yield _spans(box.text)
     yield from (Text(_indent(line, SAID), style="dim") for line in lines)
     yield from (Text(f"→ {visible(line)}") for line in box.below)

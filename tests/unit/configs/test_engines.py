@@ -13,7 +13,7 @@ def loaded(body: str) -> EngineConfig:
 
 def test_other_fields_added() -> None:
     engine = loaded("{service_tier: flex, provider: {order: [a, b]}, top_k: 20}")
-    assert engine.besides == {
+    assert engine.extra_fields == {
         "service_tier": "flex",
         "provider": {"order": ["a", "b"]},
         "top_k": 20,

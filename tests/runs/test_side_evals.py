@@ -37,7 +37,7 @@ def called(lake, *words, code=0):
 @pytest.fixture(scope="module")
 def made(tmp_path_factory):
     """A folder with a lake whose run `a` has ended, for lack of pairs."""
-    folder = tmp_path_factory.mktemp("beside")
+    folder = tmp_path_factory.mktemp("side_evals")
     source = write_prompts(folder).rename(folder / "own.jsonl")
     (folder / "a.yaml").write_text(SETTINGS.replace("own.jsonl", str(source)))
     called(folder / "lake", "run", "--config", folder / "a.yaml", "--run", "a", code=4)
@@ -65,13 +65,13 @@ def standing(lpfloop):
 
 def test_run_stays_as_it_was(lpfloop, tmp_path):
     before = standing(lpfloop)
-    assert json.loads(lpfloop("status", "a", "--json"))["beside"] == []
+    assert json.loads(lpfloop("status", "a", "--json"))["side_evals"] == []
     options = ("--prompts", asked(tmp_path, "mine", 6), "--json", "--iteration", "0")
     found = json.loads(lpfloop("eval", "run", "a", *options))
     assert {row["benchmark"].partition("-")[0] for row in found} == {"mine"}
     assert standing(lpfloop) == before
-    (beside,) = json.loads(lpfloop("status", "a", "--json"))["beside"]
-    assert beside["benchmark"] == found[0]["benchmark"]
-    assert beside["iteration"] == 0
-    made = {noun: count for noun, count in beside["counts"].items() if count}
+    (side_eval,) = json.loads(lpfloop("status", "a", "--json"))["side_evals"]
+    assert side_eval["benchmark"] == found[0]["benchmark"]
+    assert side_eval["iteration"] == 0
+    made = {noun: count for noun, count in side_eval["counts"].items() if count}
     assert made == {"candidates": 6, "critiques": 6}

@@ -88,6 +88,15 @@ def test_unreadable_critic_stops_run(lpfloop, tmp_path):
     assert [e["passed"] for e in events] == [False, False, True]
 
 
+def test_cut_off_answers_stop_run(lpfloop, tmp_path):
+    code, _, told = lpfloop("run", "--run", "a", *SMOKE, "--set", "policy.sampling.max_tokens=1")
+    assert code == Exit.FAULT
+    assert "none of the policy's 6 answers is whole (6 length)" in told
+    assert "policy.sampling.max_tokens=1" in told
+    made = [state.stage for state in journal(tmp_path, "a").stages()]
+    assert made == ["prompts", "initial", "sample:smoke"]
+
+
 def test_unreadable_stage_stops_after_enough(lpfloop, tmp_path):
     ask(tmp_path, 160)
     code, _, told = lpfloop("run", "--run", "a", *MUMBLING)

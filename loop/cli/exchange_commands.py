@@ -155,7 +155,7 @@ def annotations(
     ] = False,
     lake: Lake = DEFAULT_LAKE,
 ) -> None:
-    """Show how far people agree who judged in `lpfloop view`."""
+    """Show how far the people who judged in `lpfloop view` agree."""
     from ..evaluation.people_agreement import agreement_lines
     from ..lake.query.runs import open_run
 

@@ -1,5 +1,5 @@
 # pyright: basic
-"""How far people agree who judged the same answers and pairs.
+"""The agreement of people who judged the same answers and pairs.
 
 If a person judged the same answer or pair several times, the last judgement counts. A label is a
 rating of an aspect, or the choice of the better of two answers: three classes either way, as kappas
@@ -27,9 +27,10 @@ Labels = Mapping[tuple[str, ...], Mapping[str, int]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PeopleAgreement:
-    """How far people agree on units that several judged; `kappa` is Cohen's of two, else Fleiss'.
+    """The agreement of people on units that several judged.
 
-    It is None if all labels are the same, or no unit is shared.
+    `kappa` is Cohen's of two people, else Fleiss'. It is None if all labels are the same, or no
+    unit is shared.
     """
 
     people: tuple[str, ...]

@@ -59,7 +59,10 @@ POINTS = 8
 """Policies that a compared run of steps publishes, so that one of the last is in the budget."""
 PLANNED_PROMPTS, PLANNED_STEPS = 64, 2
 SHARED = (
-    *("policy.", "critic.", "reward.", "annotation.", "evaluation.", "assessment.", "prompts.max_"),
+    *("policy.", "critic.", "reward.", "annotation.", "evaluation.", "assessment.", "facts."),
+    *("verdict.", "prompts.source", "prompts.held_out", "prompts.turns", "prompts.input"),
+    *("prompts.fields", "prompts.task", "prompts.dev", "prompts.skip_bad", "prompts.max_"),
+    *("prompts.chunk", "injection_guard"),
 )
 """The settings that all methods take over from the first: the start, judges and measurements."""
 ANNOTATORS = [f"annotation.{role}.model" for role in get_args(Role)]

@@ -1,6 +1,8 @@
 """Lengths of the runs in a comparison at equal tokens, from their trials' tokens."""
 
-from lpfloop.loop.daemon.equal_tokens import RunSize, compared_size
+from lpfloop.configs.schema import PromptsConfig
+from lpfloop.loop.daemon.equal_tokens import EqualComparison, RunSize, compared_size
+from lpfloop.loop.daemon.suite import Suite
 from lpfloop.loop.evaluation.token_course import SpentUnit, TokenCost
 
 OWN = 100_000
@@ -24,3 +26,23 @@ def test_steps_by_the_later_half_of_a_trial() -> None:
     more = (94_000 - 1_000 - 195 * 300) // 200
     size = compared_size([spent(1, 1_000), *steps], tried, OWN, 500)
     assert size == RunSize(method="ppo", units=390 + more)
+
+
+def test_methods_answer_the_same_prompts(tmp_path, monkeypatch):
+    measured = dict[str, PromptsConfig]()
+
+    def trial_size(self: EqualComparison, recipe: str) -> tuple[RunSize, int]:
+        measured[recipe] = self._config(recipe, 0).prompts
+        return RunSize(), 0
+
+    monkeypatch.setattr(EqualComparison, "_trial_size", trial_size)
+    monkeypatch.setattr(EqualComparison, "_choose", lambda *_: None)
+    suite = Suite(
+        config="paper", recipes=(), seeds=(0,), lake=tmp_path, prefix="s", overrides=(), env={}
+    )
+    comparison = EqualComparison(
+        suite=suite, budget=1, trials=1, turn=lambda _: None, note=lambda _: None
+    )
+    assert comparison.run(["rlrf", "dpo", "grpo"]) == []
+    parts = {(p.held_out, p.held_out_share, p.turns, p.input, p.chunk) for p in measured.values()}
+    assert (len(measured), len(parts)) == (3, 1)

@@ -123,8 +123,12 @@ def load_form(name_or_path: str) -> AnswerForm:
     path = FORMS.place(name_or_path)
     hint = f"; shipped are {', '.join(FORMS.shipped_names())}"
     document = read_yaml(path, missing="no form of scores can be read", hint=hint)
+    if not isinstance(document, dict):
+        raise ConfigError(f"{path}: must be a mapping of fields, such as best and aspects")
+    fields = cast("dict[str, object]", document)
+    if "name" in fields:
+        raise ConfigError(f"{path}: unknown field 'name': a form is named by its file")
     try:
-        fields = cast("dict[str, object]", document) if isinstance(document, dict) else {}
         return AnswerForm.model_validate({"name": path.stem, **fields})
     except ValidationError as error:
         raise ConfigError(f"{path}: {fault(error, AnswerForm)}") from error

@@ -111,6 +111,8 @@ def test_a_form_of_ones_own_is_a_file(tmp_path: Path) -> None:
         own.replace("{answer}", "{answer} {why}"): "the unknown placeholder {why}",
         f"{own}mean: [long]\n": "'long' is not one of its aspects",
         f"{own}other: 1\n": "unknown field 'other'",
+        f"{own}name: other\n": "unknown field 'name'",
+        "- best": "must be a mapping",
         own.replace("best: 3", "best: 1"): "best: must be greater than or equal to 2",
     }
     for text, said in faults.items():

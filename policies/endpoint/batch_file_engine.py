@@ -406,7 +406,7 @@ class _Session:
         now = time.monotonic()
         with self._engine.forgetting:
             for file in list(self._engine.answered):
-                if any(None in line.of.drawn for line in file.lines.values()):
+                if any(None in batch.drawn for batch in {line.of for line in file.lines.values()}):
                     file.answered_at = now
                 elif now - file.answered_at > config.batch_poll_s:
                     self._engine.answered.remove(file)

@@ -128,14 +128,16 @@ def test_records_of_open_batches_are_kept(server, tmp_path):
     thread = threading.Thread(target=lambda: found.extend(engine.generate([batch])), daemon=True)
     thread.start()
     answered.wait()
-    kept = {path.name for path in tmp_path.iterdir()}
-    time.sleep(0.1)
-    others = batches(COUNT)[-2:]
-    assert len(list(engine.generate(iter(others)))) == len(others)
-    assert kept <= {path.name for path in tmp_path.iterdir()}
-    released.set()
-    thread.join()
-    engine.close()
+    try:
+        kept = {path.name for path in tmp_path.iterdir()}
+        time.sleep(0.1)  # longer than batch_poll_s
+        others = batches(COUNT)[-2:]
+        assert len(list(engine.generate(iter(others)))) == len(others)
+        assert kept <= {path.name for path in tmp_path.iterdir()}
+    finally:
+        released.set()
+        thread.join()
+        engine.close()
     assert [len(result.answers) for result in found] == [len(batch.requests)]
 
 

@@ -98,7 +98,7 @@ class Plan:
 
     `left_out` counts the prompts that a rule refuses, by the rule. `unpriced` are the models
     elsewhere without a configured price, `money_limit` is how much the run may spend. `fork` is the
-    run whose units may be re-used: no number is without them. `memory` has lines on the memory of
+    run whose units may be re-used; the numbers include them. `memory` has lines on the memory of
     each stage. `too_few` says that no training gets the rows that it needs.
     """
 

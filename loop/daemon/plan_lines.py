@@ -158,6 +158,6 @@ def _table(plan: Plan) -> Iterator[str]:
 
 
 def _fork_lines(plan: Plan) -> list[str]:
-    """Return the run whose units a fork takes over: which ones is known as they are planned."""
-    fits = f"  re-uses the units of run {plan.fork} that the settings allow: the rest is less work"
+    """Return a line on the run whose units a fork re-uses; a stage finds them when it begins."""
+    fits = f"  re-uses units of run {plan.fork} with the same inputs, so it may cost less than this"
     return [] if plan.fork is None else [fits]

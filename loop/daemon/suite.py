@@ -48,7 +48,7 @@ class Suite:
         return f"{self.prefix}-{short_name(recipe)}-{seed}"
 
     def load(self, recipe: str, option: str, own: Mapping[str, object]) -> RunConfig:
-        """Return a recipe's configuration; the settings that `option` means win over the user's."""
+        """Return a recipe's configuration; `own`, which `option` sets, overrides the user's."""
         layers = [*self.overrides, *overrides(option, own)]
         return load_config(self.config, recipe, layers, self.env)
 
@@ -137,7 +137,7 @@ def work_on(
 
 
 def shared_settings(config: RunConfig, paths: tuple[str, ...]) -> dict[str, object]:
-    """Return the settings whose paths begin so, without secrets, for other recipes to take over."""
+    """Return a run's settings below these paths, without secrets, for the other runs."""
     known = [f for f in settable() if f.path.startswith(paths) and not f.secret]
     return {**resolved_values(config, known)}
 

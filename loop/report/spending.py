@@ -59,7 +59,7 @@ def spending_rows(run: RunReader) -> pl.DataFrame:
 
 
 def _panels(rows: pl.DataFrame, name: str) -> list[Panel]:
-    """Return a line for each verb: what it cost in each iteration."""
+    """Return a line for each verb with its cost in each iteration."""
     short = name == "seconds" and rows[name].sum() < HOUR
     unit, scale = {
         "seconds": ("minutes", 1 / 60) if short else ("hours", 1 / HOUR),

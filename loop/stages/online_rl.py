@@ -20,7 +20,7 @@ from ...configs.grouped_recipes import Grouped, RewardWeights
 from ...configs.load import semantic
 from ...configs.methods import SteppedTraining
 from ...configs.own_function import names_function
-from ...configs.recipes import Quark, Rewarded
+from ...configs.recipes import Rewarded
 from ...configs.schema import ConfigError
 from ...policies.trainers.job import BY_REWARD, Method, OnlineJob, RewardSource, TrainJob
 from ...policies.trainers.step_files import planned_steps
@@ -96,7 +96,7 @@ def _by_model(
     it: Iteration, method: Method, prompts: Prompts, model: RewardModel | None
 ) -> Checkpoint:
     """Train the policy online, after committing its references and its supervised set."""
-    it.require(Quark if method == "quark" else Rewarded, f"train_{method}")
+    it.require(Rewarded, f"train_{method}")
     training = OnlineTraining(it=it, method=method, prompts=prompts, reward=model)
     training.require_trainable()
     found = None

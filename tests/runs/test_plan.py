@@ -9,6 +9,8 @@ from typer.testing import CliRunner, Result
 from world import Silent, Telling, small_config, write_prompts
 
 from lpfloop.configs.load import load_config
+from lpfloop.configs.recipe_names import recipe_class
+from lpfloop.configs.recipes import Rewarded
 from lpfloop.configs.schema import RunConfig
 from lpfloop.loop.cli.app import app
 from lpfloop.loop.daemon.iterations import turn
@@ -97,6 +99,15 @@ def require_as_planned(tmp_path: Path, prompts: list[Prompt], config: RunConfig)
 
     first = asked(made, lambda stage: stage.calls - stage.retries)
     assert asked(plan.stages, lambda stage: stage.calls) == first
+
+
+@pytest.mark.parametrize("name", [n for n in RECIPES if issubclass(recipe_class(n), Rewarded)])
+def test_configured_reward_model(tmp_path: Path, prompts: list[Prompt], name: str) -> None:
+    """A recipe that trains a reward model takes the configured one in its place."""
+    score = "reward.model=lpfloop.loop.smol.verified:score"
+    stages = plan_run(config_of(name, score), prompts, tmp_path).stages
+    assert not {"train_reward", "annotate", "grade"} & {s.stage.split(":")[0] for s in stages}
+    assert any(stage.calls for stage in stages if stage.iteration)
 
 
 def test_answers_of_initial_are_planned_once(tmp_path: Path, prompts: list[Prompt]) -> None:

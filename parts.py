@@ -3,8 +3,7 @@
 Where the modules behind these names lie may change; docs/customise.md shows how to use them.
 """
 
-from .configs.grouped_recipes import Grouped
-from .configs.recipes import Annotated, Graded, Ranked, Recipe, Rewarded, Varied
+from .configs.recipes import Annotated, Graded, Grouped, Ranked, Recipe, Rewarded, Varied
 from .configs.section import Section, cosmetic, semantic
 from .loop.recipes.annotated_pairs import annotate_pairs, reward_samples, surrogate
 from .loop.recipes.graded_pairs import graded_pairs, graded_reward

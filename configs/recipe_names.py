@@ -7,7 +7,7 @@ from typing import Any, cast, get_type_hints
 
 from pydantic_core import PydanticCustomError
 
-from . import grouped_recipes, recipes
+from . import recipes
 from .mistakes import ConfigError, alike, did_you_mean, list_names
 from .own_function import OwnFunction, names_function, own_function
 from .recipes import Recipe
@@ -20,8 +20,7 @@ ITERATION_AND_CONFIG = 2
 @cache
 def recipe_classes() -> Mapping[str, type[Recipe]]:
     """Return the settings' classes of the shipped recipes, by name."""
-    members = {**vars(recipes), **vars(grouped_recipes)}
-    classes = cast("list[object]", list(members.values()))
+    classes = cast("list[object]", list(vars(recipes).values()))
     found = [kind for kind in classes if isinstance(kind, type) and issubclass(kind, Recipe)]
     named = {str(kind.model_fields["name"].default): kind for kind in found}
     return {name: kind for name, kind in named.items() if name}

@@ -11,11 +11,12 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean
-from typing import Self
+from typing import Self, cast
 
-from ..configs.own_function import OwnFunction
+from ..configs.mistakes import ConfigError
+from ..configs.own_function import OwnFunction, own_function
 from ..stores.keys import Json, canonical_json, digest
-from ..stores.records import AspectRating, Check, Prompt, Rating
+from ..stores.records import AspectRating, Check, Prompt, Rating, storable
 from .check_remarks import ASKED, remark
 from .checks import JSON_CHECKS, NO_VALUE, fulfils, fulfils_loosely, read_json
 from .ifeval.families import FAMILIES
@@ -25,10 +26,48 @@ from .math_limits import too_large
 from .math_numbers import quick_equal
 from .math_offers import one_of
 from .math_pool import MathPool
-from .own_verifier import own_rating
 from .rating_dictionary import AspectRatings
 from .sentence_match import is_matchable, match_sentences
 from .status import MATH_ACCURACY, MATH_UNDECIDED, MATH_UNMARKED, Status
+
+FIELD = "critic.verifier"
+PROMPT_AND_TEXT = 2
+
+
+def own_verifier(place: str | None) -> OwnFunction | None:
+    """Import the verifier at a place, if one is configured.
+
+    Raises:
+        ConfigError: if it cannot be used.
+    """
+    if place is None:
+        return None
+    try:
+        return own_function(place, arguments=PROMPT_AND_TEXT)
+    except ConfigError as error:
+        raise ConfigError(f"{FIELD}: {error}") from error
+
+
+def own_rating(verifier: OwnFunction, prompt: Prompt, text: str) -> tuple[Rating, str] | None:
+    """Return the rating of a candidate and the comment on it; None if the verifier returns None.
+
+    Raises:
+        ConfigError: if it raises anything, or returns anything else.
+    """
+    result: object = verifier(prompt, text)
+    if result is None:
+        return None
+    match cast("tuple[object, ...]", result if isinstance(result, tuple) else (result, "")):
+        # True and 1.0 are equal to 1, but their meaning here would be a guess.
+        case (-1 | 0 | 1 as rating, str(comment)) if type(rating) is int:
+            return cast("Rating", rating), storable(comment)
+        case _:
+            raise ConfigError(
+                f"{FIELD}: {verifier.place} returned {result!r:.60} for the prompt "
+                f"{prompt.prompt_id}: it returns -1, 0 or 1, one of these with a comment, as "
+                "(1, 'right'), or None"
+            )
+
 
 MATH, FACTS = "math", "facts"
 DEFAULT_ASPECT = "Correctness"

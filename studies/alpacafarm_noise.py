@@ -22,8 +22,7 @@ from lpfloop.loop.evaluation.assess import REWARD, TRUE_SCORE
 from lpfloop.loop.evaluation.plots import Lines
 from lpfloop.loop.recipes import best_of_n
 from lpfloop.loop.studies.claims import PaperClaim, PaperFigure, SeedEstimate
-from lpfloop.loop.studies.evidence import Evidence
-from lpfloop.loop.studies.study import Study, StudyFinding, StudyTable
+from lpfloop.loop.studies.study import Evidence, Study, StudyFinding, StudyTable
 from lpfloop.stores.lake import RunReader
 
 NOISE, NO_NOISE = "25 % of labels flipped", "no noise"

@@ -21,13 +21,12 @@ from seed_lines import plotted
 from lpfloop.loop.data.splits import HELD_OUT
 from lpfloop.loop.evaluation.assess import TRUE_SCORE
 from lpfloop.loop.evaluation.best_of_n import benchmark
-from lpfloop.loop.evaluation.fitted_win_rates import WIN_RATE
+from lpfloop.loop.evaluation.length_control import WIN_RATE
 from lpfloop.loop.evaluation.plots import Intervals
 from lpfloop.loop.lake.query.figures import LENGTH
 from lpfloop.loop.recipes import best_of_n
 from lpfloop.loop.studies.claims import PaperClaim, PaperFigure, SeedEstimate
-from lpfloop.loop.studies.evidence import Evidence
-from lpfloop.loop.studies.study import Study, StudyArm, StudyFinding, StudyTable
+from lpfloop.loop.studies.study import Evidence, Study, StudyArm, StudyFinding, StudyTable
 
 TABLE = "Table 2"
 IN_PAPER: Mapping[StudyArm, float] = {

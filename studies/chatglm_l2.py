@@ -11,8 +11,7 @@ from lpfloop.loop.evaluation.plots import Lines
 from lpfloop.loop.lake.query.figures import NotMeasuredError
 from lpfloop.loop.recipes import chatglm_ppo
 from lpfloop.loop.studies.claims import PaperClaim, PaperFigure, SeedEstimate
-from lpfloop.loop.studies.evidence import Evidence
-from lpfloop.loop.studies.study import Study, StudyArm, StudyFinding, StudyTable
+from lpfloop.loop.studies.study import Evidence, Study, StudyArm, StudyFinding, StudyTable
 from lpfloop.stores.lake import RunReader
 
 PLACE = "Section 3.3, Eq. 2"

@@ -19,8 +19,14 @@ from talkative import talkative_rows
 from lpfloop.loop.evaluation.plots import Lines
 from lpfloop.loop.recipes import chatglm_ppo
 from lpfloop.loop.studies.claims import PaperClaim, PaperFigure, SeedEstimate
-from lpfloop.loop.studies.evidence import Evidence
-from lpfloop.loop.studies.study import Study, StudyArm, StudyFile, StudyFinding, StudyTable
+from lpfloop.loop.studies.study import (
+    Evidence,
+    Study,
+    StudyArm,
+    StudyFile,
+    StudyFinding,
+    StudyTable,
+)
 from lpfloop.policies.trainers.length_bias import LengthBucket
 from lpfloop.stores.lake import RunReader
 

@@ -20,8 +20,14 @@ from lpfloop.loop.lake.query.figures import NotMeasuredError
 from lpfloop.loop.lake.query.forgetting import PASSED, PREFIX
 from lpfloop.loop.recipes import chatglm_ppo
 from lpfloop.loop.studies.claims import PaperClaim, PaperFigure, SeedEstimate
-from lpfloop.loop.studies.evidence import Evidence
-from lpfloop.loop.studies.study import Study, StudyArm, StudyFile, StudyFinding, StudyTable
+from lpfloop.loop.studies.study import (
+    Evidence,
+    Study,
+    StudyArm,
+    StudyFile,
+    StudyFinding,
+    StudyTable,
+)
 from lpfloop.loop.tiny.exercises import add_opener
 from lpfloop.loop.tiny.world import prompts
 from lpfloop.stores.lake import RunReader

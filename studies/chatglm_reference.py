@@ -10,8 +10,7 @@ from lpfloop.loop.evaluation.plots import Lines, Series
 from lpfloop.loop.lake.query.figures import NotMeasuredError
 from lpfloop.loop.recipes import chatglm_ppo
 from lpfloop.loop.studies.claims import PaperClaim, PaperFigure, SeedEstimate
-from lpfloop.loop.studies.evidence import Evidence
-from lpfloop.loop.studies.study import Study, StudyArm, StudyFinding, StudyTable
+from lpfloop.loop.studies.study import Evidence, Study, StudyArm, StudyFinding, StudyTable
 from lpfloop.stores.lake import RunReader
 
 PLACE = "Figure 4, Section 4.5"

@@ -15,8 +15,7 @@ from lpfloop.loop.evaluation.plots import Lines
 from lpfloop.loop.recipes import chatglm_ppo
 from lpfloop.loop.stages.variance_filter import FEWEST
 from lpfloop.loop.studies.claims import PaperClaim, PaperFigure, SeedEstimate
-from lpfloop.loop.studies.evidence import Evidence
-from lpfloop.loop.studies.study import Study, StudyArm, StudyFinding, StudyTable
+from lpfloop.loop.studies.study import Evidence, Study, StudyArm, StudyFinding, StudyTable
 from lpfloop.stores.lake import RunReader
 from lpfloop.stores.records import SCORED
 

@@ -13,7 +13,7 @@ import polars as pl
 from lpfloop.loop.evaluation.assess import TRUE_SCORE
 from lpfloop.loop.evaluation.best_of_n import EXPECTED
 from lpfloop.loop.evaluation.compare_runs import BEST_OF
-from lpfloop.loop.evaluation.fitted_win_rates import WIN_RATE
+from lpfloop.loop.evaluation.length_control import WIN_RATE
 from lpfloop.loop.lake.query.figures import NotMeasuredError
 from lpfloop.loop.tiny.human import score
 from lpfloop.stores.lake import RunReader

@@ -10,8 +10,7 @@ from seed_lines import seed_line
 from lpfloop.loop.evaluation.plots import Lines
 from lpfloop.loop.recipes import rlrf
 from lpfloop.loop.studies.claims import PaperClaim, PaperFigure, SeedEstimate
-from lpfloop.loop.studies.evidence import Evidence
-from lpfloop.loop.studies.study import Study, StudyFinding
+from lpfloop.loop.studies.study import Evidence, Study, StudyFinding
 
 TABLE = "Table 6"
 ARMS = {0.01: BETA_LOW, 0.1: DPO, 0.5: BETA_HIGH}

@@ -12,8 +12,7 @@ from lpfloop.loop.evaluation.plots import Lines
 from lpfloop.loop.evaluation.token_course import TokenCourse, token_course
 from lpfloop.loop.recipes import RECIPES, rlrf
 from lpfloop.loop.studies.claims import PaperClaim, PaperFigure, SeedEstimate
-from lpfloop.loop.studies.evidence import Evidence
-from lpfloop.loop.studies.study import Study, StudyArm, StudyFinding, StudyTable
+from lpfloop.loop.studies.study import Evidence, Study, StudyArm, StudyFinding, StudyTable
 
 HALF = 0.5
 """Required gain, as a share of the smallest gain of a run of either method."""

@@ -8,8 +8,7 @@ from seed_lines import plotted
 from lpfloop.loop.evaluation.plots import Intervals
 from lpfloop.loop.recipes import rlrf
 from lpfloop.loop.studies.claims import PaperClaim, PaperFigure, SeedEstimate
-from lpfloop.loop.studies.evidence import Evidence
-from lpfloop.loop.studies.study import Study, StudyArm, StudyFinding, StudyTable
+from lpfloop.loop.studies.study import Evidence, Study, StudyArm, StudyFinding, StudyTable
 
 SPLITS: dict[str, StudyArm] = {
     "n=2, m=1": FEW,

@@ -10,8 +10,7 @@ from seed_lines import plotted
 from lpfloop.loop.evaluation.plots import Intervals
 from lpfloop.loop.recipes import rlrf
 from lpfloop.loop.studies.claims import PaperClaim, PaperFigure, SeedEstimate
-from lpfloop.loop.studies.evidence import Evidence
-from lpfloop.loop.studies.study import Study, StudyArm, StudyFinding
+from lpfloop.loop.studies.study import Evidence, Study, StudyArm, StudyFinding
 
 TABLE = "Table 2"
 LOOPS: Sequence[tuple[StudyArm, str, str]] = (

@@ -5,8 +5,7 @@ from collections.abc import Mapping, Sequence
 from measures import agreement, pairs_a_prompt, precision, verified_by_task
 
 from lpfloop.loop.studies.claims import SeedEstimate
-from lpfloop.loop.studies.evidence import Evidence
-from lpfloop.loop.studies.study import StudyArm, StudyTable
+from lpfloop.loop.studies.study import Evidence, StudyArm, StudyTable
 
 
 def models_by_task(evidence: Evidence, first: StudyArm, arms: Mapping[str, StudyArm]) -> StudyTable:

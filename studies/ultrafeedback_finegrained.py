@@ -9,8 +9,7 @@ from lpfloop.loop.evaluation.assess import TRUE_SCORE
 from lpfloop.loop.evaluation.plots import Lines
 from lpfloop.loop.recipes import ultrafeedback_bon
 from lpfloop.loop.studies.claims import PaperClaim, PaperFigure, SeedEstimate
-from lpfloop.loop.studies.evidence import Evidence
-from lpfloop.loop.studies.study import Study, StudyFinding, StudyTable
+from lpfloop.loop.studies.study import Evidence, Study, StudyFinding, StudyTable
 
 ARMS = {"overall score": OVERALL, "mean of four aspects": FINE}
 

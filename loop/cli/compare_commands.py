@@ -120,7 +120,7 @@ def _write_rankings(
     """
     from rich.console import Console
 
-    from ..data.text_wrap import print_wrapped
+    from ..data.text import print_wrapped
     from ..evaluation.ranking_agreement import ranking_agreement
 
     others = [name.strip() for name in rank_with.split(",") if name.strip()]
@@ -180,7 +180,7 @@ def write_comparison(
     """
     from rich.console import Console
 
-    from ..data.text_wrap import print_wrapped
+    from ..data.text import print_wrapped
     from ..evaluation.compare_runs import INITIAL
     from ..evaluation.comparison import (
         compared_runs,
@@ -307,7 +307,7 @@ def show_equal(
 def _print_equal(outcomes: "Sequence[MethodOutcome]", document: Mapping[str, Any]) -> None:
     from rich.console import Console
 
-    from ..data.text_wrap import print_wrapped
+    from ..data.text import print_wrapped
     from ..lake.query.format_figures import figure_label, format_bounds, format_difference
     from ..lake.query.row_table import print_figures, print_texts
 

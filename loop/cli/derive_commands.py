@@ -75,7 +75,7 @@ def rebuild_pairs(
 
     Pairs or demonstrations by another rule; they are stored as a derived table.
     """
-    from ..data.sanitize import visible
+    from ..data.text import visible
     from ..lake.derive.rebuild_pairs import DerivationRequest, rebuild_pairs
     from ..lake.derive.reparse import reparse
     from ..lake.query.runs import open_run

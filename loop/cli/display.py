@@ -23,9 +23,8 @@ from rich.table import Column
 
 from ...stores.keys import Json
 from ...stores.side_evals import smoke_test_of
-from ..data.durations import duration
-from ..data.sanitize import one_line, visible
 from ..data.stage_names import is_eval_set
+from ..data.text import duration, one_line, visible
 from ..run.reporter import EVERY_S, UnitStats
 
 LONGEST_STAGE = 80

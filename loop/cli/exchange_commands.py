@@ -66,7 +66,7 @@ def import_(
 
     A repeated import does nothing.
     """
-    from ..data.sanitize import visible
+    from ..data.text import visible
     from ..lake.imports.import_files import Import, import_files
     from ..run.terminal import say
 

@@ -6,9 +6,8 @@ from typing import Any
 from rich.console import Console
 
 from ...stores.records import Evaluation
-from ..data.sanitize import one_line
 from ..data.splits import HELD_OUT
-from ..data.text_wrap import print_wrapped
+from ..data.text import one_line, print_wrapped
 from ..lake.query.critic_scores import ALL, DRAFTS
 from ..lake.query.forgetting import FALL, FALL_OVERALL, PASSED, PREFIX, alarming, is_probe
 from ..lake.query.row_table import print_texts

@@ -70,7 +70,7 @@ def status(
 
 def watch(name: AnyRun = None, *, lake: Lake = DEFAULT_LAKE) -> None:
     """Watch a run that another process works on."""
-    from ..data.sanitize import visible
+    from ..data.text import visible
     from ..lake.query.runs import open_run
     from ..run.terminal import say
     from .watch import watch_run

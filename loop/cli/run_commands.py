@@ -262,7 +262,7 @@ def _as_options(options: Mapping[str, object]) -> list[str]:
 
 def _detach(arguments: "Sequence[str]", name: str, lake: Path) -> None:
     """Start a daemon; return when it holds the run, or exit with its code."""
-    from ..daemon.detach import start
+    from ..daemon.child_run import start
     from ..run.terminal import say
 
     started = start(arguments)

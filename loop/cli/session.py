@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import typer
 
 from ...stores.address import in_lake
-from ..data.sanitize import visible
+from ..data.text import visible
 
 if TYPE_CHECKING:
     from ...configs.schema import RunConfig
@@ -59,8 +59,8 @@ def turn(job: "Job", stop: "StopSignal | None" = None, announce: int | None = No
     Without a stop signal it lifts a pause: the same command continues a series of runs.
     """
     from ...configs.secrecy import hide_environment, hide_secrets_of
+    from ..daemon.child_run import settle
     from ..daemon.critique_run import critique_answers
-    from ..daemon.detach import settle
     from ..daemon.logs import LogReporter, Tee, bound_logs, logging_to
     from ..daemon.loop import run_loop
     from ..daemon.planning import announce_plan

@@ -8,11 +8,8 @@ from rich.console import Console
 
 from ...stores.address import run_argument
 from ...stores.records import Alarm
-from ..data.durations import duration
 from ..data.filter_counts import KEPT, keeps
-from ..data.sanitize import one_line, visible
-from ..data.short_id import short_id
-from ..data.text_wrap import print_wrapped
+from ..data.text import duration, one_line, print_wrapped, short_id, visible
 from ..lake.query.answer_logprobs import format_logprobs, format_survival
 from ..lake.query.row_table import print_texts
 

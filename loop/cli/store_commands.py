@@ -157,7 +157,7 @@ def _mendable(lake: Path, name: str) -> Path:
 
 
 def _list(found: "list[Damage]") -> None:
-    from ..data.sanitize import visible
+    from ..data.text import visible
 
     for damage in found:
         place = f"iteration {damage.iteration}, {damage.stage}, chunk {damage.chunk}"
@@ -165,7 +165,7 @@ def _list(found: "list[Damage]") -> None:
 
 
 def _list_garbage(found: "list[Garbage]", folder: Path, state: str) -> None:
-    from ..data.sanitize import visible
+    from ..data.text import visible
 
     for piece in found:
         typer.echo(visible(f"{piece.size:>14,}  {piece.path.relative_to(folder)}: {piece.reason}"))

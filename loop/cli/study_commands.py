@@ -121,7 +121,7 @@ def _command(place: Path, request: "StudyRequest", options: RunOptions) -> str:
 def _print_finding(study: "Study", finding: "StudyFinding", where: str) -> None:
     from rich.console import Console
 
-    from ..data.text_wrap import print_wrapped
+    from ..data.text import print_wrapped
     from ..lake.query.row_table import print_texts
     from ..studies.study_pages import claim_table
 

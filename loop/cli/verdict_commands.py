@@ -130,8 +130,7 @@ def _of_run(lake: Path, name: str, out: Output) -> None:
 def _print(lines: Iterable[str]) -> None:
     from rich.console import Console
 
-    from ..data.sanitize import one_line
-    from ..data.text_wrap import print_wrapped
+    from ..data.text import one_line, print_wrapped
     from .status_text import LINE
 
     for line in lines:

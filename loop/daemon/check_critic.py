@@ -3,8 +3,7 @@
 import os
 from collections.abc import Sequence
 
-from ...critics.own_verifier import own_verifier
-from ...critics.verify import Verifier
+from ...critics.verify import Verifier, own_verifier
 from ...stores.lake import RunReader
 from ..evaluation.critic_answers import AnswerDraw, CheckBy, judged_groups
 from ..evaluation.critic_check import AnswerGroup

@@ -1,8 +1,13 @@
-"""A run that a child process works on, for a Python program that has other things to do.
+"""Runs that a child process works on: for a Python program, or as a daemon.
 
-The child owns the state that the loop needs exclusively: the signals, the file modes, the secrets
-of the log. Its job comes by its standard input, which stays open: if this process is gone, the
-child stops cleanly. How it ended comes by a separate pipe.
+A Python program's child owns the state that the loop needs exclusively: the signals, the file
+modes, the secrets of the log. Its job comes by its standard input, which stays open: if the program
+is gone, the child stops cleanly. How it ended comes by a separate pipe.
+
+A daemon starts in a new session, with its output in `logs/daemon.log`. It writes to an unnamed file
+until it holds the run's lock; its output until then, and its exit code, are reported by the
+starter. It announces its process id over a pipe, since the process that was started may be a
+launcher.
 """
 
 import json
@@ -10,12 +15,13 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from queue import SimpleQueue
 from typing import Any, Literal
@@ -30,6 +36,57 @@ from ..run.outcomes import NothingToTrainOn, Regressed
 from ..run.stop import Stopped
 from .derived_run import Given
 from .job import Job
+from .logs import DAEMON_LOG, LOGS
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Started:
+    """The result of a start: `code` is None if the daemon holds the run, else its exit code."""
+
+    pid: int
+    code: int | None
+    talk: str
+
+
+def start(arguments: Sequence[str]) -> Started:
+    """Start `lpfloop ARGUMENTS` as a daemon; return when it holds the run, or has ended."""
+    reading, writing = os.pipe()
+    with open(reading, "rb") as announced, tempfile.TemporaryFile() as talk:  # noqa: PTH123
+        try:
+            daemon = subprocess.Popen(
+                [sys.executable, "-P", "-m", "lpfloop", *arguments, "--announce", str(writing)],
+                stdin=subprocess.DEVNULL,
+                stdout=talk,
+                stderr=talk,
+                pass_fds=(writing,),
+                start_new_session=True,
+            )
+        finally:
+            os.close(writing)
+        try:
+            announcement = announced.read()
+        except BaseException:
+            daemon.terminate()
+            raise
+        code = None if announcement else daemon.wait()
+        talk.seek(0)
+        output = talk.read().decode(errors="replace").strip()
+    # The daemon outlives its parent on purpose, so init must reap it.
+    daemon.returncode = 0 if code is None else code
+    return Started(pid=int(announcement or daemon.pid), code=code, talk=output)
+
+
+def settle(folder: Path, announce: int) -> None:
+    """Move this daemon's output into the run's folder; signal the starter that it has the lock."""
+    flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC
+    log = os.open(folder / LOGS / DAEMON_LOG, flags, 0o600)
+    for stream in (sys.stdout, sys.stderr):
+        stream.flush()
+        os.dup2(log, stream.fileno())
+    os.close(log)
+    os.write(announce, str(os.getpid()).encode())
+    os.close(announce)
+
 
 CHILD = "lpfloop.loop.cli.child"
 POLL_S = 0.05

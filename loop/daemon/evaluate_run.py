@@ -19,7 +19,7 @@ from ..data.files import InputError
 from ..data.prompts import notes_of, read_prompts, shape_of
 from ..data.row_notes import BAD_SHARE
 from ..data.splits import HELD_OUT
-from ..data.step_names import step_benchmark
+from ..data.stage_names import step_benchmark
 from ..evaluation.assess import evaluate
 from ..evaluation.assessable import require_matchable
 from ..lake.imports import require_loop

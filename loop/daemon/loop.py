@@ -26,9 +26,9 @@ from ..run.reporter import Reporter
 from ..run.run import Run
 from ..run.stop import Stopped, StopSignal
 from ..run.unread_replies import UnreadRepliesError
-from ..stages.keep_prompts import keep_filter_counts
 from ..stages.mix import mix_of, require_mix
 from ..stages.people_labels import label_prompts, require_same_prompts
+from ..stages.select_prompts import keep_filter_counts
 from ..stages.supervised_set import require_supervised
 from .eval_sets import eval_prompts
 from .iterations import end_of_converged, turn, whole

@@ -12,9 +12,8 @@ from typing import Literal
 
 from ...configs.engines import EngineConfig
 from ...configs.group_methods import OnlineSettings
-from ...configs.grouped_recipes import Grouped
 from ...configs.own_function import names_function
-from ...configs.recipes import Annotated, Graded
+from ...configs.recipes import Annotated, Graded, Grouped
 from ...configs.schema import ConfigError, RewardConfig, RunConfig
 from ...configs.section import AutoCount
 from ...configs.section import Devices as Numbers

@@ -11,7 +11,7 @@ from pydantic import TypeAdapter
 from ...configs.own_function import OwnFunction, names_function
 from ...configs.schema import ConfigError, RunConfig
 from ...critics.feedback import FeedbackCritic
-from ...critics.own_verifier import own_verifier
+from ...critics.verify import own_verifier
 from ...policies.engines.engine import EngineError
 from ...policies.trainers.checks import require_nodes, require_training_places
 from ...policies.workers.own_check import require_importable
@@ -25,6 +25,7 @@ from ..evaluation.step_eval_sets import require_choosable
 from ..lake.annotations.bring_in import bring_in
 from ..recipes.refusals import require_fitting, require_sampling
 from ..recipes.roles import NeededRole, critic_alone, needed_roles, require_named
+from ..run.budget import Prices
 from ..run.completers import completers_of
 from ..run.fork import Fork
 from ..run.judge_panel import Panels
@@ -37,7 +38,6 @@ from ..run.judges import (
 )
 from ..run.models import Models
 from ..run.observed import NOTHING_SEEN, Observed
-from ..run.prices import Prices
 from ..run.prompt_filters import Filters
 from ..run.reporter import Reporter
 from ..run.run import Run

@@ -23,9 +23,9 @@ from ...stores.keys import Json
 from ...stores.records import Prompt
 from ..data.prompt_rows import SPLITS
 from ..recipes.roles import needed_roles, verifier_used_by
+from ..run.budget import Prices
 from ..run.models import is_endpoint, locate_model
 from ..run.observed import Observed
-from ..run.prices import Prices
 from ..stages.online_rl import ON_THE_WAY
 from .call_costs import CallCosts
 from .iterations import PROMPTS_A_PART

@@ -2,9 +2,8 @@
 
 from collections.abc import Iterator, Mapping
 
-from ..data.durations import duration
-from ..data.sanitize import visible
 from ..data.splits import DEV, HELD_OUT, TRAIN, eval_set_of, is_measured_on
+from ..data.text import duration, visible
 from .plan import Plan
 from .run_request import VERIFIER
 

@@ -17,7 +17,7 @@ from ...policies.engines.chat import ChatTokenizer
 from ...policies.engines.chat_template import template_text
 from ...policies.engines.thinking import ChatForm
 from ...stores.records import Message
-from ..data.sanitize import visible
+from ..data.text import visible
 from ..run.models import Served, locate_model
 from .rehearsal import Rehearsal
 from .stand_ins import ModelCalls, RehearsedStage, Sent

@@ -18,7 +18,7 @@ from ...configs.own_function import names_function
 from ...configs.recipes import Pooled, Scheduled
 from ...configs.schema import BudgetConfig, ConfigError, EngineConfig, RunConfig
 from ...critics.feedback import FeedbackCritic
-from ...critics.own_verifier import own_verifier
+from ...critics.verify import own_verifier
 from ...policies.trainers.job import ONLINE, Method, TrainJob
 from ...stores.failpoints import ignore_failpoints
 from ...stores.journal import Journal

@@ -15,10 +15,9 @@ import polars as pl
 from ...configs.filters import RuleFilters
 from ...stores.keys import Json, digest
 from ...stores.records import Prompt
-from .contamination import FEWEST, LONG_GRAM, SHORT_GRAM, TEMPLATE, is_long
+from .contamination import FEWEST, LONG_GRAM, SHORT_GRAM, TEMPLATE, grams, is_long
 from .conversations import NoUserTurnError
 from .files import InputError, RowError, file_digest, placed_rows
-from .near_duplicates import grams
 from .prompt_rows import RowShape, to_prompt
 from .splits import TRAIN
 

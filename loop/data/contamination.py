@@ -5,13 +5,51 @@ Prompts of one family may share only a template. Words that many prompts of a fa
 template; the others, and all numbers, are a prompt's own words. Two prompts of the same known
 family overlap if they share n-grams and their own words. Otherwise a prompt overlaps with another
 that has most of its n-grams.
+
+Texts are compared by hashed n-grams of words. Words are separated by white space and punctuation,
+in lower case; in scripts without spaces each character counts as one. The sets of n-grams of two
+texts overlap about as much as their minima do.
 """
 
 from typing import Literal
 
 import polars as pl
 
-from .near_duplicates import WORD, grams
+MINIMA = 64
+WORD = r"[\p{Han}\p{Hiragana}\p{Katakana}\p{Thai}]|[\p{L}\p{M}\p{N}]+"
+_MULTIPLIER = 6364136223846793005
+_LEAST_HASHES = {
+    f"m{k}": pl.col("gram").hash(seed=k).min().cast(pl.UInt32, wrap_numerical=True)
+    for k in range(MINIMA)
+}
+
+
+def minima(hashes: pl.DataFrame, count: int) -> pl.DataFrame:
+    """Return the minima of the n-grams of each of `count` texts, as returned by `grams`."""
+    found = hashes.group_by("row").agg(**_LEAST_HASHES)
+    rows = pl.DataFrame({"row": pl.int_range(count, dtype=pl.UInt32, eager=True)})
+    return rows.join(found, on="row", how="left", maintain_order="left").drop("row")
+
+
+def grams(texts: pl.Series, n: int) -> pl.DataFrame:
+    """Return each text's n-grams, hashed (`row`, `gram`); a short text has one, of all words."""
+    words = pl.DataFrame({"text": texts}).select(
+        pl.int_range(pl.len(), dtype=pl.UInt32).alias("row"),
+        pl.col("text").str.to_lowercase().str.extract_all(WORD).alias("words"),
+    )
+    count = pl.col("words").list.len()
+    short = words.filter((count > 0) & (count < n)).select(
+        "row", pl.col("words").list.join(" ").hash(seed=2).alias("gram")
+    )
+    each = (
+        words.filter(count >= n).explode("words").select("row", word=pl.col("words").hash(seed=1))
+    )
+    gram = pl.col("word")
+    for step in range(1, n):
+        gram = gram * pl.lit(_MULTIPLIER, pl.UInt64) + pl.col("word").shift(-step)
+    whole = pl.col("row") == pl.col("row").shift(1 - n)
+    return pl.concat([each.select("row", gram=gram).filter(each.select(whole).to_series()), short])
+
 
 LONG_GRAM, SHORT_GRAM = 13, 8
 """Contamination is measured by 13-grams, as usual; in texts with fewer than two, by 8-grams."""

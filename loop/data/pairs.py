@@ -26,7 +26,7 @@ the other prompts in the frame.
 """
 
 import random
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Final, Literal, NamedTuple, get_args
@@ -47,6 +47,21 @@ from .training_rows import (
     pair_rows,
     unpaired_rows,
 )
+
+Unfit = Literal["empty", "identical"]
+
+
+def unfit(answers: Iterable[str]) -> Unfit | None:
+    """Return why the answers of a pair cannot be trained on, or None.
+
+    Texts that differ only in white space count as one text.
+    """
+    texts = {" ".join(text.split()) for text in answers}
+    if "" in texts:
+        return "empty"
+    # Of two equal answers there may be one candidate, or none.
+    return "identical" if len(texts) <= 1 else None
+
 
 Rule = Literal[
     "success_vs_failure",

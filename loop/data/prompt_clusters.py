@@ -14,7 +14,7 @@ from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 import polars as pl
 
 from ...stores.records import Prompt
-from .near_duplicates import MINIMA, grams, minima
+from .contamination import MINIMA, grams, minima
 
 ALIKE = 0.6
 """Texts that share so much of all their words are wordings, or variations, of one question."""

@@ -13,8 +13,8 @@ from ...stores.keys import Json
 from ...stores.records import FilterCount
 from .file_row import Row
 from .filter_counts import KEPT, filter_counts
+from .pairs import Unfit
 from .text_lines import InputError, RowError, refuse
-from .unfit_pairs import Unfit
 
 BAD_SHARE = 0.5
 """The default of the largest share of a file's rows that may be skipped."""

@@ -20,16 +20,16 @@ from ...stores.keys import Json
 from ...stores.records import Candidate, Evaluation, Preference, Reward, Score
 from ...stores.schemas import RowsByType
 from ..data.splits import DEV, HELD_OUT, eval_set_of, is_measured_on
-from ..data.step_names import step_benchmark, step_params
+from ..data.stage_names import step_benchmark, step_params
 from ..run.handles import AnyRows, Prompts, Rows
 from ..run.iteration import Iteration
 from ..run.run import Verb
 from ..stages.compare import compare
 from ..stages.critique import critique
 from ..stages.reward import reward
-from .draw_answers import answers as answers_of
-from .fitted_win_rates import at_equal_lengths, win_scores
+from ..stages.sample import answers as answers_of
 from .kl_divergence import divergence
+from .length_control import at_equal_lengths, win_scores
 from .measure_facts import measure_facts
 from .measure_scores import measure_scores
 from .metrics import (

@@ -34,7 +34,7 @@ from .assess import (
     compare_with_reference,
     load_oracle,
 )
-from .fitted_win_rates import at_equal_lengths, win_scores
+from .length_control import at_equal_lengths, win_scores
 from .metrics import clustered_params, every_row, given_clusters, number_of, summarise
 
 BEST_OF_N, CHOOSE = Verb("best_of_n"), Verb("best_of_fewer")

@@ -21,11 +21,10 @@ from ...stores.frames import frame_rows
 from ...stores.lake import CHECKPOINTS, RunReader
 from ...stores.records import PolicyVerdict
 from ..data.splits import HELD_OUT, eval_set_benchmark
-from ..data.step_names import step_benchmark
+from ..data.stage_names import step_benchmark
 from ..lake.query.best_model import best_kept
 from ..lake.query.critic_scores import DRAFTS
 from ..lake.query.figures import clustered_means, measured_metrics
-from ..lake.query.judged_by import judge_kind, judges_of
 from ..lake.query.measured_change import MeasuredChange, measured_change
 from ..lake.query.model_names import model_of
 from ..lake.query.policy_figures import (
@@ -36,6 +35,7 @@ from ..lake.query.policy_figures import (
     value_rows,
 )
 from ..lake.query.runs import NoSuchRunError, open_run
+from ..lake.query.vocabulary import judge_kind, judges_of
 from ..lake.statistics.decisions import PairedResults
 
 INITIAL = "M_0"

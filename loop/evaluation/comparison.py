@@ -11,7 +11,7 @@ from pathlib import Path
 import polars as pl
 
 from ...stores.keys import Json
-from ..data.sanitize import one_line
+from ..data.text import one_line
 from ..lake.query.critic_scores import AGREEMENT
 from ..lake.query.figures import COUNTS, SHARES, figure_interval, place_of
 from ..lake.query.format_figures import (

@@ -12,8 +12,7 @@ import numpy as np
 import polars as pl
 from rich.console import Console
 
-from ..data.sanitize import one_line
-from ..data.text_wrap import print_wrapped
+from ..data.text import one_line, print_wrapped
 from ..lake.query import row_table
 from .critic_check import ESTIMATES, AnswerGroup, CriticFigures
 from .figure_tables import measure_columns, measure_fields

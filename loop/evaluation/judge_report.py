@@ -13,16 +13,14 @@ from rich.console import Console
 from ...configs.schema import RewardConfig
 from ...stores.keys import Json
 from ..data.files import InputError
-from ..data.sanitize import one_line
-from ..data.text_wrap import print_wrapped
+from ..data.text import one_line, print_wrapped
 from ..lake.query.row_table import print_figures
 from ..lake.statistics.clustered_estimates import Estimate
 from .figure_tables import measure_columns, measure_fields
-from .judge_check import ALL, JUDGE, KAPPAS, MEASURES, PEOPLE, Checked, check
+from .judge_check import ALL, JUDGE, KAPPAS, MEASURES, PEOPLE, Checked, check, reward_judgments
 from .judgment_sources import JudgmentReading, judgments_of
 from .judgments import Judgment, Judgments, collect
 from .plots import Intervals, Lines, Panel, PlottedValue, Series, write_plot
-from .reward_judge import reward_judgments
 
 NAME = 40
 PANELS = {

@@ -12,7 +12,7 @@ from ...configs.engines import WHOLE
 from ...configs.load import semantic
 from ...stores.keys import Json
 from ...stores.records import Candidate, Message, Score
-from ..data.step_names import step_params
+from ..data.stage_names import step_params
 from ..run.conditioning import add_control
 from ..run.handles import Prompts, Rows
 from ..run.iteration import Iteration
@@ -20,7 +20,7 @@ from ..run.models import Served
 from ..run.reporter import UnitStats
 from ..run.run import Verb
 from ..run.stage import Stage
-from .draw_answers import answers
+from ..stages.sample import answers
 from .metrics import score_of
 
 MEASURE_LOGPROB = Verb("logprob")

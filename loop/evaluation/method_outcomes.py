@@ -14,8 +14,7 @@ from pathlib import Path
 from ..lake.query.figures import SHARES
 from ..lake.query.runs import open_run
 from ..lake.statistics.decisions import Decision
-from ..lake.statistics.intervals import SeedMean, seed_mean, share_change
-from ..lake.statistics.student_t import quantile
+from ..lake.statistics.intervals import SeedMean, quantile, seed_mean, share_change
 from .compare_runs import INITIAL, Result, by_method
 from .comparison import bounds_of
 from .pairwise_verdicts import DECIDING, ERROR_RATE, WORTHWHILE, PairwiseVerdict, pairwise_verdicts

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from ...stores.installation import pip_install
 from ...stores.outputs import file_target, output_file
-from ..data.sanitize import one_line
+from ..data.text import one_line
 from ..lake.query.forms import FormError
 
 if TYPE_CHECKING:

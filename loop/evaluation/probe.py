@@ -16,7 +16,7 @@ from ...stores.journal_reader import Unit
 from ...stores.keys import Json
 from ...stores.records import Candidate, Evaluation, Score
 from ...stores.schemas import RowsByType
-from ..data.step_names import step_benchmark, step_params
+from ..data.stage_names import step_benchmark, step_params
 from ..lake.query.alarm_list import CODES, PROBE_FALL
 from ..lake.query.forgetting import (
     FALL,
@@ -30,9 +30,9 @@ from ..lake.query.forgetting import (
 from ..run.handles import Rows, chunk_prompts
 from ..run.iteration import Iteration
 from ..run.run import Run, Verb
-from ..stages.keep_prompts import keep_prompts
+from ..stages.sample import answers
+from ..stages.select_prompts import keep_prompts
 from .assess import UNDRAWN
-from .draw_answers import answers
 from .metrics import Clusters, clustered_params, given_clusters, score_of, summarise
 from .probe_sets import PROBES, Probes, load_probes
 

@@ -21,7 +21,7 @@ from ..data.prompt_rows import TEXT_FIELDS
 from ..data.rating_scale import number
 from ..data.row_fields import ANSWER_FIELDS, TRUTHS
 from ..data.row_texts import show_value
-from ..data.sanitize import one_line
+from ..data.text import one_line
 from ..lake.imports.compared_rows import (
     PREFERENCE,
     annotator_in,

@@ -19,7 +19,7 @@ from ...stores.journal_reader import Unit
 from ...stores.records import Checkpoint, Prompt, Score
 from ...stores.schemas import RowsByType
 from ..data.splits import DEV
-from ..data.step_names import step_benchmark
+from ..data.stage_names import step_benchmark
 from ..lake.query.format_figures import figure_name
 from ..lake.query.policy_figures import USUAL, Values, metrics_of, values_of
 from ..run.handles import Prompts

@@ -19,8 +19,7 @@ from ...stores.lake import RunReader
 from ...stores.records import Checkpoint
 from ...stores.side_evals import side_eval_of
 from ..data.splits import HELD_OUT
-from ..data.stage_names import is_eval_set
-from ..data.step_names import step_benchmark
+from ..data.stage_names import is_eval_set, step_benchmark
 from ..lake.query.model_names import checkpoints, step_policies
 from .compare_runs import Result, result_of
 

@@ -1,6 +1,6 @@
 """GRPO: group relative policy optimisation (DeepSeekMath, Section 4.1)."""
 
-from ...configs.grouped_recipes import GRPO
+from ...configs.recipes import GRPO
 from ...stores.records import Checkpoint
 from ..run.iteration import Iteration
 from ..stages.online_rl import train_grpo

@@ -1,6 +1,6 @@
 """Online DPO: pairs of the policy's own answers, judged as they are drawn (Guo et al., 2024)."""
 
-from ...configs.grouped_recipes import OnlineDPO
+from ...configs.recipes import OnlineDPO
 from ...stores.records import Checkpoint
 from ..run.iteration import Iteration
 from ..stages.online_rl import train_online_dpo

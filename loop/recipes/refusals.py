@@ -7,8 +7,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from ...configs.engines import NO_MODEL, WHOLE
-from ...configs.grouped_recipes import Grouped
-from ...configs.recipes import Completed, Ranked, Rewarded, SelfJudged, Varied
+from ...configs.recipes import Completed, Grouped, Ranked, Rewarded, SelfJudged, Varied
 from ...configs.schema import ConfigError, EngineConfig, RunConfig
 from ...critics.verify import SENTENCE_MATCH, Verifier
 from ...policies.engines.engine import EngineError

@@ -1,6 +1,6 @@
 """RLOO: REINFORCE with the other answers' mean as its baseline (Ahmadian et al., 2024)."""
 
-from ...configs.grouped_recipes import RLOO
+from ...configs.recipes import RLOO
 from ...stores.records import Checkpoint
 from ..run.iteration import Iteration
 from ..stages.online_rl import train_rloo

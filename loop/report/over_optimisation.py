@@ -13,7 +13,7 @@ import polars as pl
 
 from ...stores.lake import RunReader
 from ..data.splits import DEV, HELD_OUT
-from ..data.step_names import step_of
+from ..data.stage_names import step_of
 from ..evaluation.plots import Lines, Panel, Series
 from ..lake.query.figures import LENGTH, figure_values, shown_split
 from ..lake.query.format_figures import figure_label, figure_name, scale_value

@@ -11,9 +11,8 @@ from typing import Literal
 from rich.console import Console
 
 from ...stores.records import Scope
-from ..data.sanitize import one_line
 from ..data.splits import HELD_OUT
-from ..data.text_wrap import print_wrapped
+from ..data.text import one_line, print_wrapped
 from ..lake.query.format_figures import (
     figure_label,
     format_change,

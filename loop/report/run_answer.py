@@ -6,8 +6,8 @@ from typing import Literal
 
 from ...stores.lake import RunReader
 from ...stores.records import Checkpoint, PolicyVerdict
-from ..data.short_id import short_id
 from ..data.splits import DEV, HELD_OUT
+from ..data.text import short_id
 from ..evaluation.pairwise_verdicts import ERROR_RATE
 from ..lake.query.alarm_list import alarms, sentence
 from ..lake.query.format_figures import figure_label, format_value

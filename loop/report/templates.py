@@ -5,7 +5,7 @@ from pathlib import Path
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
-from ..data.sanitize import visible
+from ..data.text import visible
 
 HERE = Path(__file__).parent
 

@@ -1,4 +1,12 @@
-"""How a run can end other than by an error."""
+"""How a run can end other than by an error, and the journal's events of its processes."""
+
+START = "start"
+"""A process begins to work on the run: pid, host, started, since_boot."""
+STAGE = "stage"
+"""The process begins a stage that owes something: iteration, stage, done, at."""
+END = "end"
+"""The process ends without being killed: how, as a sentence."""
+
 
 WENT_ON = "went on after alarms"
 """The kind of the event that records the iteration with which it was decided to go on."""

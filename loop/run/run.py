@@ -24,7 +24,7 @@ from ...stores.keys import Json, digest
 from ...stores.lake import RunWriter
 from ...stores.records import Checkpoint, Prompt, RewardModel
 from ...stores.schemas import TABLES, RowsByType
-from .budget import Budget, cost_of
+from .budget import Budget, Prices, cost_of
 from .completers import Completers
 from .device_placement import MAIN_THREAD, DevicePlacement, Places
 from .fork import Fork
@@ -33,10 +33,9 @@ from .judge_panel import NOBODY, Panels
 from .labels import Labels
 from .models import CRITIC, Models, Served
 from .observed import NOTHING_SEEN, Observed
-from .prices import Prices
+from .outcomes import STAGE
 from .prompt_filters import EVERYTHING, Filters
 from .reporter import Reporter, UnitStats, served_by
-from .run_events import STAGE
 from .stage import Stage, StageScheduler
 from .stop import StopSignal
 from .wall_time import StageTime, WallTime

@@ -9,7 +9,7 @@ from typing import BinaryIO, TextIO, cast
 import typer
 
 from ...configs.secrecy import redact
-from ..data.sanitize import visible
+from ..data.text import visible
 
 STANDARD = (0, 1, 2)
 

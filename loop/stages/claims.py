@@ -16,8 +16,7 @@ from ...critics.facts.fact_judge import (
     Statements,
     StatementSupport,
 )
-from ...critics.facts.fact_score import BEYOND
-from ...critics.facts.passages import passages
+from ...critics.facts.fact_score import BEYOND, passages
 from ...critics.status import Status
 from ...critics.verify import FACTS
 from ...stores.keys import Json, derive_seed, row_id

@@ -21,9 +21,8 @@ from ...configs.annotation import Keying, Ordering
 from ...configs.recipes import Annotated
 from ...configs.schema import ConfigError
 from ...critics.annotators.annotator_pool import Annotator
-from ...critics.annotators.comparison import Comparison, ask
+from ...critics.annotators.comparison import Comparison, ask, assign, coin, reconcile, shown_swapped
 from ...critics.annotators.pair_verdicts import PairChoice
-from ...critics.annotators.simulate import assign, coin, reconcile, shown_swapped
 from ...critics.status import Status
 from ...policies.engines.engine import Completion, Sampling
 from ...stores.keys import Json, derive_seed, row_id

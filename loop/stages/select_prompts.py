@@ -1,4 +1,4 @@
-"""The choice of a run's train prompts: filtered by rules and by a judge's reviews.
+"""The choice of a run's train prompts: filtered by rules and reviews, and stored as rows.
 
 The choice is made once, before the first iteration, and stored under iteration 0: prompts dropped
 by rules, each review, and prompts dropped by reviews. A prompt whose review cannot be read within
@@ -12,16 +12,46 @@ from dataclasses import dataclass, field, replace
 
 from ...critics.quality.prompt_review import ReviewedPrompt, Reviewer
 from ...stores.journal_reader import Unit
-from ...stores.keys import Json, derive_seed, row_id
+from ...stores.keys import Json, derive_seed, digest, row_id
 from ...stores.records import SCORED, FilterCount, Prompt, PromptReview
 from ...stores.schemas import RowsByType
 from ..data.filter_counts import KEPT, filter_counts, ids_by_fate, keeps
 from ..data.prompt_rules import Rules
+from ..data.row_notes import FILTER
 from ..run.handles import Planned, Prompts, chunk_prompts, content_key
 from ..run.outcomes import NothingToTrainOn
 from ..run.run import Run, Verb, Work
 from .judging import PENDING, JudgedStage, Posed, judge_line, judge_params
 from .unscored import REVIEW
+
+KEEP_PROMPTS = Verb("prompts")
+KEEP_RECEIPTS = Verb(FILTER)
+
+
+def keep_prompts(
+    run: Run, label: str, chunks: Sequence[Sequence[Prompt]], *, params: Json = None
+) -> None:
+    """Commit prompts, a chunk a unit, under iteration 0."""
+    keys = [content_key(chunk) for chunk in chunks]
+    work = Work(
+        verb=KEEP_PROMPTS,
+        params=params,
+        upstream=tuple(keys),
+        reads=lambda: [(key,) for key in keys],
+    )
+    run.make(0, label, work, lambda unit: {Prompt: chunks[unit.chunk]})
+
+
+def keep_filter_counts(run: Run, left_out: Sequence[FilterCount]) -> None:
+    """Commit filter counts of the rows of the prompts' files, if rows may be left out."""
+    if not left_out:
+        return
+    counts_digest = digest([[counted.count, *counted.examples] for counted in left_out])
+    work = Work(
+        verb=KEEP_RECEIPTS, params=None, upstream=(counts_digest,), reads=lambda: [(counts_digest,)]
+    )
+    run.make(0, FILTER, work, lambda _unit: {FilterCount: left_out})
+
 
 FILTER_PROMPTS, REVIEW_PROMPTS = Verb("filter"), Verb("review")
 ITERATION = 0

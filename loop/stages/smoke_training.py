@@ -15,8 +15,8 @@ import polars as pl
 import pyarrow as pa
 
 from ...configs.group_methods import GroupTraining, OnlineSettings
-from ...configs.grouped_recipes import Grouped
 from ...configs.load import semantic
+from ...configs.recipes import Grouped
 from ...policies.trainers.job import TURNS, Settings, TrainJob
 from ...policies.trainers.launch import processes_of, training_gpus
 from ...policies.trainers.step_files import read_answers, write_judged

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from statistics import fmean
 from typing import cast
 
-from ...configs.grouped_recipes import RewardWeights
+from ...configs.recipes import RewardWeights
 from ...critics.status import Status
 from ...policies.engines.engine import Request
 from ...policies.trainers.job import RewardSource

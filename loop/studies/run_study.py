@@ -26,8 +26,7 @@ from ..daemon.planning import dry_plan
 from ..daemon.suite import made_model
 from ..lake.query.runs import open_run
 from ..run.outcomes import AlarmStopError, NothingToTrainOn, Regressed
-from .evidence import PREFIX, Evidence, final_end
-from .study import Study, StudyArm
+from .study import PREFIX, Evidence, Study, StudyArm, final_end
 
 TINY = "tiny"
 DONE = "done: "

@@ -13,7 +13,7 @@ from ..data.judged_candidates import critique_place
 from ..lake.query.duckdb_rows import among
 from ..lake.query.filters import TABLES, RowTable
 from ..lake.query.tables import FEW, ListError, check, rows, words
-from ..lake.trace.word_diff import Span, word_diff
+from ..lake.trace.page import Span, word_diff
 from .viewing import Viewing, address, number
 
 SHOWN: Mapping[str, Sequence[str]] = {

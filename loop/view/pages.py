@@ -33,9 +33,9 @@ from ..lake.query.runs import NoSuchRunError, open_run
 from ..lake.query.tables import FEW, rows
 from ..lake.trace.diff import DiffRequest, diff
 from ..lake.trace.find_row import Found, find
+from ..lake.trace.page import word_diff
 from ..lake.trace.story import prompt_story
 from ..lake.trace.story_page import story_page
-from ..lake.trace.word_diff import word_diff
 from ..report.result_table import result_table
 from ..report.run_answer import format_needs, run_answer
 from ..report.write_report import FOLDER, PAGE

@@ -18,7 +18,7 @@ from starlette.responses import HTMLResponse, Response
 from ...stores.journal_reader import JOURNAL
 from ...stores.lake import RunReader, run_names
 from ..daemon.control import alive
-from ..data.durations import duration
+from ..data.text import duration
 from ..lake.query.runs import open_run
 from ..lake.query.tables import ListError
 from ..report.templates import templates

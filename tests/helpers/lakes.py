@@ -27,7 +27,7 @@ from lpfloop.configs.load import resolve_config
 from lpfloop.configs.schema import RunConfig
 from lpfloop.loop.daemon.equal_tokens import stepped_method
 from lpfloop.loop.daemon.job import Job
-from lpfloop.loop.data.step_names import step_benchmark
+from lpfloop.loop.data.stage_names import step_benchmark
 from lpfloop.stores.durable import publish_folder
 from lpfloop.stores.journal import Journal
 from lpfloop.stores.journal_reader import JOURNAL

@@ -7,8 +7,8 @@ from typer.testing import CliRunner
 
 from lpfloop.configs.schema import RewardConfig
 from lpfloop.loop.cli.app import Exit, app
+from lpfloop.loop.evaluation.judge_check import NAME, reward_judgments
 from lpfloop.loop.evaluation.judgment_sources import JudgmentReading, file_judgments
-from lpfloop.loop.evaluation.reward_judge import NAME, reward_judgments
 
 pytestmark = pytest.mark.model
 

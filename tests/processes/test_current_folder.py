@@ -17,7 +17,7 @@ from trainings import plain_job
 
 from lpfloop.configs.engines import EngineConfig
 from lpfloop.loop.cli.app import Exit
-from lpfloop.loop.daemon.detach import start
+from lpfloop.loop.daemon.child_run import start
 from lpfloop.policies.engines.engine import Batch, Request, Sampling
 from lpfloop.policies.trainers.launch import environment
 from lpfloop.policies.trainers.process import WarmTrainer, Watch, start_child

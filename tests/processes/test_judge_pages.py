@@ -15,8 +15,7 @@ from browser import browsing, opened
 from judges import JUDGED, judged_run
 
 from lpfloop.loop.view.access_check import AccessCheck
-from lpfloop.loop.view.server import listening, server_config
-from lpfloop.loop.view.site import site
+from lpfloop.loop.view.server import listening, server_config, site
 from lpfloop.stores.annotation_ledger import LEDGER, entries
 from lpfloop.stores.lake import run_folder
 

@@ -15,7 +15,7 @@ from lpfloop.loop.run.iteration import Iteration
 from lpfloop.loop.run.run import Verb, Work
 from lpfloop.loop.stages.critique import critique
 from lpfloop.loop.stages.grade import grade
-from lpfloop.loop.stages.keep_prompts import keep_prompts
+from lpfloop.loop.stages.select_prompts import keep_prompts
 from lpfloop.stores.lake import RunReader, run_folder
 from lpfloop.stores.records import Candidate
 

@@ -20,12 +20,12 @@ from lpfloop.loop.run.handles import JudgedRows
 from lpfloop.loop.stages.compare import annotate
 from lpfloop.loop.stages.critique import critique
 from lpfloop.loop.stages.grade import grade, grade_overall
-from lpfloop.loop.stages.keep_prompts import keep_prompts
 from lpfloop.loop.stages.lessons import demonstrate_critiques
 from lpfloop.loop.stages.pair import pair
 from lpfloop.loop.stages.refine import best, refine
 from lpfloop.loop.stages.reward import reward
 from lpfloop.loop.stages.sample import sample
+from lpfloop.loop.stages.select_prompts import keep_prompts
 from lpfloop.stores.records import SCORED
 
 FORGED, WRONG = '{"Factuality": 1}', '{"Factuality": -1}'

@@ -31,10 +31,10 @@ from lpfloop.loop.lake.annotations.judging_queue import JudgedItem, QueueRequest
 from lpfloop.loop.lake.query.runs import open_run
 from lpfloop.loop.run.handles import JudgedRows
 from lpfloop.loop.stages.critique import critique
-from lpfloop.loop.stages.keep_prompts import keep_prompts
 from lpfloop.loop.stages.pair import pair
 from lpfloop.loop.stages.reward import reward
 from lpfloop.loop.stages.sample import sample
+from lpfloop.loop.stages.select_prompts import keep_prompts
 from lpfloop.stores.annotation_ledger import AnnotationLedger
 from lpfloop.stores.digest import canonical_rows
 from lpfloop.stores.frames import as_arrow

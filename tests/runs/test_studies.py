@@ -11,9 +11,8 @@ from rows import CANDIDATE, PAIR, STATISTIC
 
 from lpfloop.configs.load import resolve_config
 from lpfloop.loop.studies.claims import HOLDS
-from lpfloop.loop.studies.evidence import Evidence
 from lpfloop.loop.studies.run_study import StudyRequest, run_study
-from lpfloop.loop.studies.study import Study, StudyArm
+from lpfloop.loop.studies.study import Evidence, Study, StudyArm
 from lpfloop.stores.journal import Journal
 from lpfloop.stores.keys import canonical_json
 from lpfloop.stores.lake import RunWriter, run_folder

@@ -15,7 +15,7 @@ from lpfloop.loop.lake.query.model_names import checkpoints, model_of
 from lpfloop.loop.lake.query.run_verdicts import run_verdict
 from lpfloop.loop.lake.query.runs import open_run
 from lpfloop.loop.lake.statistics.decisions import level_of_look
-from lpfloop.loop.library.run_summary import run_summary
+from lpfloop.loop.library.read_only_run import run_summary
 from lpfloop.loop.report.result_table import result_table
 from lpfloop.loop.report.run_answer import run_answer
 from lpfloop.loop.run.outcomes import Regressed

@@ -11,7 +11,7 @@ import pytest
 from lakes import write_shown
 from starlette.testclient import TestClient
 
-from lpfloop.loop.view.site import site
+from lpfloop.loop.view.server import site
 from lpfloop.stores.journal import Journal
 from lpfloop.stores.lake import run_folder
 

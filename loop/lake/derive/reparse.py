@@ -30,7 +30,7 @@ from ....stores.records import SCORED, Critique, FinishReason, Prompt
 from ....stores.sealed import file_sha256
 from ....stores.stage_files import require_unaltered
 from ...data.judged_candidates import VERIFIED
-from ..query.judged_by import follows
+from ..query.vocabulary import follows
 from .derivation import KeptTable, keep
 from .stored_blocks import stage_read
 

@@ -7,7 +7,7 @@ from ....stores.frames import frame_rows
 from ....stores.lake import RunReader
 from ....stores.records import SCORED, Critique
 from ...data.judged_candidates import is_trusted
-from ...data.sanitize import visible
+from ...data.text import visible
 
 PARTS = 256
 INDENT = "    "

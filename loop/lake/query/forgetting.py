@@ -9,7 +9,7 @@ from statistics import fmean
 from typing import Final
 
 from ....stores.records import Evaluation, Score
-from ...data.step_names import step_of
+from ...data.stage_names import step_of
 from ..statistics.intervals import mean_error
 
 PREFIX: Final = "probe:"

@@ -2,8 +2,8 @@
 
 from collections.abc import Iterable
 
-from ...data.sanitize import one_line
 from ...data.splits import DEV, HELD_OUT
+from ...data.text import one_line
 from .model_figures import ModelFigure
 from .vocabulary import term_of
 

@@ -11,7 +11,7 @@ import polars as pl
 from ....critics.status import MATH_UNDECIDED
 from ....stores.lake import RunReader
 from ...data.splits import EVAL_SET, HELD_OUT
-from ...data.step_names import step_benchmark
+from ...data.stage_names import step_benchmark
 from .vocabulary import RATING, SUCCESSES
 
 PLACE = ("iteration", "checkpoint_id", "benchmark", "prompt_id")

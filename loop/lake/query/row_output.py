@@ -15,7 +15,7 @@ import polars as pl
 
 from ....configs.secrecy import knows_keys, row_without_keys, without_keys
 from ....stores.spreadsheet_cells import FORMULA, GUARD, NUMBER
-from ...data.sanitize import escape_hidden, visible
+from ...data.text import escape_hidden, visible
 from ...run.terminal import say
 from .forms import Form, FormError, OutputError
 

@@ -19,9 +19,7 @@ from rich.measure import Measurement
 from rich.table import Table
 from rich.text import Text
 
-from ...data.sanitize import one_line
-from ...data.short_id import short_id
-from ...data.text_wrap import print_wrapped
+from ...data.text import one_line, print_wrapped, short_id
 
 LONGEST = 1000
 """The characters of a cell that are looked at; its lines hold fewer."""

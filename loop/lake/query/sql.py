@@ -26,14 +26,15 @@ from .duckdb_rows import (
     PRIVATE,
     SqlError,
     TimeLimit,
+    cast,
     literal,
+    quote_name,
     register_frame,
     select_rows,
     sentence,
     stream_rows,
 )
 from .runs import open_run
-from .sql_types import cast, quote_name
 
 if TYPE_CHECKING:
     import duckdb

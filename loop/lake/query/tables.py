@@ -18,10 +18,19 @@ from ....stores.lake import RunReader
 from ....stores.schemas import SCHEMAS
 from ....stores.table_rows import RowRange
 from ....stores.views import lazy_rows
-from .duckdb_rows import PLACE, SqlError, among, cursor, literal, select_rows, sentence, stream_rows
+from .duckdb_rows import (
+    PLACE,
+    SqlError,
+    among,
+    cursor,
+    literal,
+    quote_name,
+    select_rows,
+    sentence,
+    stream_rows,
+)
 from .filters import BY_CRITIQUE, FILTERS, JOINED, TABLES, Filter, RowTable
 from .runs import require_iteration
-from .sql_types import quote_name
 
 if TYPE_CHECKING:
     import duckdb

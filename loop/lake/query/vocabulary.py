@@ -1,12 +1,20 @@
 """The vocabulary of figures: one name, one unit and one judge of each, the same everywhere.
 
 A new figure is a line here. A metric that is not here keeps its own name.
+
+Figures of different judges are kept apart: `judges_of` reads the judge of each figure from a run's
+fingerprint.
 """
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any, cast
 
+from ....configs.annotation import INITIAL
 from ....critics.status import MATH_UNDECIDED, MATH_UNMARKED
+from ....stores.keys import Json, digest
+from ....stores.lake import RunReader
 
 VERIFIER, CRITIC, REWARD_MODEL = "verifier", "critic", "reward model"
 ANNOTATORS, ORACLE, START = "annotators or reference", "oracle", "M_0"
@@ -77,3 +85,47 @@ def term_of(figure: str) -> Term:
     if figure.startswith(RATING):
         return Term(figure, judge=CRITIC, decimals=2)
     return VOCABULARY.get(figure) or Term(figure)
+
+
+ANSWER_JUDGE = "judge of answers"
+
+
+def judge_kind(metric: str) -> str | None:
+    """Return the kind of judge that measures a metric; None if it is measured without one."""
+    return term_of(metric).judge or (ANSWER_JUDGE if ":" in metric else None)
+
+
+def follows(run: RunReader) -> bool:
+    """Whether each iteration's policy judged its own answers; held-out ones the critic rated."""
+    config = cast("dict[str, Any]", json.loads(run.journal.meta("config") or "{}"))
+    return bool(config.get("recipe", {}).get("judge") == "follows")
+
+
+def judges_of(run: RunReader) -> dict[str, str]:
+    """Return the identity of each kind of judge of a run."""
+    fingerprint = cast("dict[str, Any]", json.loads(run.journal.meta("fingerprint") or "{}"))
+    config = cast("dict[str, Any]", json.loads(run.journal.meta("config") or "{}"))
+    critic, assessment = config.get("critic", {}), config.get("assessment", {})
+    own = {VERIFIER: critic.get("verifier"), "files": fingerprint.get("own")}
+    settings = {
+        name: critic.get(name) for name in ("kind", "aspects", "task_aspects", "use_reference")
+    }
+    reference = fingerprint.get("reference")
+    compared = {name: fingerprint.get(name) for name in ("annotators", "pool")}
+    against: Json = fingerprint.get("policy") if reference == INITIAL else reference
+    if isinstance(reference, dict):
+        places = cast("dict[str, Json]", reference)
+        first = fingerprint.get("policy")
+        against = {
+            eval_set: first if place == INITIAL else place for eval_set, place in places.items()
+        }
+    judges: dict[str, Json] = {
+        VERIFIER: own,
+        CRITIC: [fingerprint.get("critic"), fingerprint.get("templates"), settings, own],
+        REWARD_MODEL: fingerprint.get("reward"),
+        ANNOTATORS: [compared, assessment.get("annotators"), against],
+        ANSWER_JUDGE: fingerprint.get("scores"),
+        ORACLE: assessment.get("oracle"),
+        START: fingerprint.get("policy"),
+    }
+    return {kind: digest(judge) for kind, judge in judges.items()}

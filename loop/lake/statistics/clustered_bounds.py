@@ -25,8 +25,7 @@ from math import ceil, exp, log, sqrt
 import numpy as np
 
 from .clustered_estimates import number_clusters
-from .intervals import share_change
-from .student_t import quantile, upper_tail
+from .intervals import quantile, share_change, upper_tail
 
 MOST_NEEDED = 10_000_000
 """If even so many prompts would not decide, no number is reported."""

@@ -14,8 +14,7 @@ from math import isnan, sqrt
 import numpy as np
 from numpy.typing import NDArray
 
-from .intervals import TAIL, wilson
-from .student_t import quantile
+from .intervals import TAIL, quantile, wilson
 
 Numbers = NDArray[np.float64]
 Indices = NDArray[np.int64]

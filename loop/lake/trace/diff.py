@@ -12,8 +12,8 @@ from ....configs.mistakes import did_you_mean, list_names
 from ....stores.keys import Json
 from ....stores.lake import RunReader
 from ....stores.records import PolicyVerdict
-from ...data.short_id import short_id
 from ...data.splits import DEV, HELD_OUT
+from ...data.text import short_id
 from ..query.figures import deciding
 from ..query.format_figures import (
     figure_label,

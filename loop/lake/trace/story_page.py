@@ -19,8 +19,8 @@ from ....stores.records import (
     UnpairedAnswer,
 )
 from ...data.judged_candidates import HUMAN
-from ...data.short_id import short_id
-from .page import Box, Page, PageSection, Remark, plain_text
+from ...data.text import short_id
+from .page import Box, Page, PageSection, Remark, Span, plain_text, word_diff
 from .story import Story
 from .why import (
     critiques_of,
@@ -30,7 +30,6 @@ from .why import (
     why_pair,
     why_unpaired,
 )
-from .word_diff import Span, word_diff
 
 SIGNS = {"supported": "+", "not_supported": "-", "irrelevant": "o", None: "?"}
 _PLACES: dict[str, int] = {aspect: place for place, aspect in enumerate(SCALES)}

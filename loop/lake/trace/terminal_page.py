@@ -10,11 +10,9 @@ from rich.cells import cell_len
 from rich.console import Console
 from rich.text import Text
 
-from ...data.sanitize import one_line, visible
-from ...data.text_wrap import print_wrapped
+from ...data.text import one_line, print_wrapped, visible
 from ..query.row_table import print_texts
-from .page import Box, Page, Remark
-from .word_diff import AROUND, STYLES, Span
+from .page import AROUND, STYLES, Box, Page, Remark, Span
 
 TITLE = 200
 MARK = "▶ "

@@ -4,7 +4,7 @@ import pytest
 from rows import PROMPT
 
 from lpfloop.configs.schema import ConfigError
-from lpfloop.critics.own_verifier import own_rating, own_verifier
+from lpfloop.critics.verify import own_rating, own_verifier
 
 REFUSED = ("True", "2", "0.5", "1.0", "'1'", "(1, 2)", "(1, 'a', 'b')", "(True, '')", "[1]")
 

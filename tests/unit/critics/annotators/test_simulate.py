@@ -4,12 +4,12 @@ import math
 from collections import Counter
 
 from lpfloop.critics.annotators.annotator_pool import load_pool
-from lpfloop.critics.annotators.pair_verdicts import PairChoice
-from lpfloop.critics.annotators.simulate import (
+from lpfloop.critics.annotators.comparison import (
     assign,
     coin,
     reconcile,
 )
+from lpfloop.critics.annotators.pair_verdicts import PairChoice
 from lpfloop.critics.judge import Reading
 
 POOL = load_pool("alpacafarm")

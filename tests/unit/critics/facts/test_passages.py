@@ -1,6 +1,6 @@
 """Answers are cut into passages for a judge of facts."""
 
-from lpfloop.critics.facts.passages import LENGTH, LONGEST, passages
+from lpfloop.critics.facts.fact_score import LENGTH, LONGEST, passages
 
 
 def test_short_sentences_share_a_passage():

@@ -1,6 +1,6 @@
 import pytest
 
-from lpfloop.loop.data.durations import duration
+from lpfloop.loop.data.text import duration
 
 
 @pytest.mark.parametrize(

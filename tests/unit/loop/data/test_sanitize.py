@@ -5,7 +5,7 @@ import unicodedata
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lpfloop.loop.data.sanitize import HIDDEN, visible
+from lpfloop.loop.data.text import HIDDEN, visible
 
 
 @given(st.text())

@@ -11,9 +11,9 @@ import pytest
 from lpfloop.configs.load import load_config
 from lpfloop.configs.schema import RunConfig
 from lpfloop.loop.data.files import InputError
-from lpfloop.loop.data.votes import majority
 from lpfloop.loop.lake.imports.import_files import Import, import_files
 from lpfloop.loop.stages.people_labels import label_prompts, labels_of
+from lpfloop.loop.stages.prefer import majority
 from lpfloop.stores.records import Preference, Prompt
 
 PANDALM = f"{Path(__file__).parents[4]}/examples/imports/pandalm.py:rows"

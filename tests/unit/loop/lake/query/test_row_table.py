@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
 
-from lpfloop.loop.data.short_id import short_id
+from lpfloop.loop.data.text import short_id
 from lpfloop.loop.lake.query.row_table import LINES, DrawnColumn, print_figures, print_table
 from lpfloop.stores.keys import row_id
 

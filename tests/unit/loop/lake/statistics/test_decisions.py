@@ -15,7 +15,7 @@ from lpfloop.loop.lake.statistics.decisions import (
     holm,
     level_of_look,
 )
-from lpfloop.loop.lake.statistics.student_t import quantile, upper_tail
+from lpfloop.loop.lake.statistics.intervals import quantile, upper_tail
 
 ALPHA = 0.03
 

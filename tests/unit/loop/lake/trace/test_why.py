@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from lakes import HOSTILE, PAIRED, candidate, critique, made, reward
 from rows import PAIR
 
-from lpfloop.loop.data.sanitize import HIDDEN
+from lpfloop.loop.data.text import HIDDEN
 from lpfloop.loop.lake.trace.find_row import Found
 from lpfloop.loop.lake.trace.story import Story
 from lpfloop.loop.lake.trace.story_page import story_page

@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lpfloop.loop.lake.trace.word_diff import word_diff
+from lpfloop.loop.lake.trace.page import word_diff
 
 
 @given(st.text(), st.text())

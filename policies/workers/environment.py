@@ -4,9 +4,11 @@ import gc
 import os
 from collections.abc import Generator
 from contextlib import contextmanager
+from pathlib import Path
 
 from ...configs.engines import EngineConfig
 from ...configs.section import Section
+from ..devices import is_cpu_build
 from .places import DeviceGroup
 
 ALLOWED = frozenset(
@@ -24,6 +26,10 @@ NO_KEYS = ("KEY", "TOKEN", "SECRET", "PASSWORD")
 
 DEFAULTS = {"OMP_WAIT_POLICY": "PASSIVE", "GOMP_SPINCOUNT": "0", "KMP_BLOCKTIME": "0"}
 """Workers share the cores: threads that spin at barriers slow others up to tenfold."""
+
+TCMALLOC = "libtcmalloc_minimal.so.4"
+USR, LIBRARIES = Path("/usr"), ("lib/*-linux-gnu", "lib64", "lib")
+"""The folders of shared libraries: Debian's, Fedora's, Arch's."""
 
 FIXED = {
     "DO_NOT_TRACK": "1",
@@ -55,6 +61,8 @@ def worker_environment(
 
     Several threads split a matrix product in a way that depends on the number of requests in
     flight, which changes the last bits of log-probabilities; one thread does not.
+
+    An engine on a CPU gets tcmalloc, if it is installed. A user's own settings win.
     """
     kept = {
         name: value
@@ -62,11 +70,24 @@ def worker_environment(
         if (name in ALLOWED or name.startswith(ALLOWED_PREFIXES))
         and not any(word in name for word in NO_KEYS)
     }
+    usual = DEFAULTS
+    if isinstance(config, EngineConfig) and is_cpu_build():
+        usual = DEFAULTS | preloaded_allocator()
     engine = config if isinstance(config, EngineConfig) else EngineConfig()
     own = {"VLLM_CPU_KVCACHE_SPACE": str(engine.kv_cache_gib)}
     if engine.cpu_threads:
         own |= {"OMP_NUM_THREADS": str(engine.cpu_threads), "VLLM_CPU_OMP_THREADS_BIND": "nobind"}
-    return {**DEFAULTS, **kept, **FIXED, **own, **(devices.environment if devices else {})}
+    return {**usual, **kept, **FIXED, **own, **(devices.environment if devices else {})}
+
+
+def preloaded_allocator() -> dict[str, str]:
+    """Return the variable that replaces malloc by tcmalloc; empty if that is not installed.
+
+    vLLM then takes a tenth less processor time on a CPU.
+    """
+    found = (path for folder in LIBRARIES for path in USR.glob(f"{folder}/{TCMALLOC}"))
+    path = next(found, None)
+    return {} if path is None else {"LD_PRELOAD": str(path)}
 
 
 @contextmanager

@@ -112,7 +112,7 @@ def require_named(roles: Sequence[NeededRole], recipe: str) -> None:
     missing = [role for role in roles if not role.named]
     if missing:
         names = "; ".join(
-            f"{recipe} needs a {role.name} model ({', '.join(role.needed_by)}), and none is "
+            f"{recipe} needs a model for {role.name} ({', '.join(role.needed_by)}), and none is "
             f"configured: {role.option}"
             for role in missing
         )

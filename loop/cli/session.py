@@ -49,7 +49,7 @@ def work_on(job: "Job", stop: "StopSignal", announce: int | None) -> None:
     if published is not None:
         say(f"model   {published}")
     first = activation()
-    before = "" if first is None else f" (once before in this shell: `{first}`)"
+    before = "" if first is None else f" (first, in this shell: `{first}`)"
     say(f"next    `lpfloop report {name} --open`{before}")
 
 

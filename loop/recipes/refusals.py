@@ -110,7 +110,7 @@ def _require_own_judge(config: RunConfig) -> None:
     if config.critic.kind == "verifier":
         raise ConfigError(
             f"critic.kind is verifier, and {name} learns from what the policy says of its own "
-            "answers: leave critic.kind out; the verifier measures answers in any case"
+            "answers: set critic.kind=feedback; the verifier measures answers in any case"
         )
     if _is_elsewhere(policy, config.policy.engine):
         raise ConfigError(

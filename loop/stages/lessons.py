@@ -12,6 +12,7 @@ if the prompt can be verified, else by the teacher's own critique of it.
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
+from ...configs.mistakes import ConfigError
 from ...configs.recipes import Pooled
 from ...critics.feedback import FeedbackCritic
 from ...critics.guard import without_mark
@@ -50,7 +51,15 @@ def demonstrate_critiques(
     """Commit a demonstration of each readable critique.
 
     With `by_reference`, demonstrations whose question shows a reference get a separate rule.
+
+    Raises:
+        ConfigError: if the critic is the verifier, which is asked no question.
     """
+    if it.run.config.critic.kind == "verifier":
+        raise ConfigError(
+            f"critic.kind is verifier, and the recipe {it.run.config.recipe.name} learns from a "
+            "critic's replies: set critic.kind=feedback, and name one by --critic FOLDER or URL"
+        )
 
     def make(unit: Unit) -> RowsByType:
         drafts, judged = it.chunk(candidates, unit.chunk), it.chunk(critiques, unit.chunk)

@@ -85,8 +85,8 @@ def revise(
     if it.run.config.critic.kind == "verifier":
         raise ConfigError(
             "critic.kind is verifier, which writes no answers, and the recipe "
-            f"{it.run.config.recipe.name} learns from a teacher: leave critic.kind out, and name "
-            "one by --critic FOLDER or URL"
+            f"{it.run.config.recipe.name} learns from a teacher: set critic.kind=feedback, and "
+            "name one by --critic FOLDER or URL"
         )
     prompt_ids = {prompt.prompt_id for chunk in of.chunks for prompt in chunk}
     critic, settings = it.run.models.feedback, it.run.config.critic

@@ -24,7 +24,7 @@ BAD: dict[str, dict[str, tuple[str, ...]]] = {
         "unknown key 'recipe.m'; another recipe has it": ("recipe.m=3",),
     },
     "kto": {
-        "needs a critic model": (NO_CRITIC,),
+        "needs a model for critic": (NO_CRITIC,),
         "training.kto.loss: must be": ("training.kto.loss=bco",),
     },
     "rlrf": {"rounds is 2, and m is 0": ("recipe.rounds=2", "recipe.m=0")},
@@ -35,6 +35,7 @@ BAD: dict[str, dict[str, tuple[str, ...]]] = {
         "temperature is 0": ("policy.sampling.temperature=0",),
         "training.grpo.group: must be greater than": ("training.grpo.group=1",),
     },
+    "critique-model": {"learns from a critic's replies": (VERIFIED,)},
     "online-dpo": {"trains its weights": (ENDPOINT,)},
 }
 """By recipe: error messages, and settings that cause them."""

@@ -143,12 +143,12 @@ def main(model: str, config: EngineConfig, more: list[str]) -> None:
     threading.Thread(target=_end_with_parent, daemon=True).start()
     on_cpu = bool(current_platform.is_cpu())  # pyright: ignore[reportUnknownMemberType]
     arguments = engine_arguments(model, config, on_cpu=on_cpu)
-    sys.argv[1:] = [*_flags(arguments), *more]
+    sys.argv[1:] = [*flags(arguments), *more]
     runpy.run_module(SERVER, run_name="__main__", alter_sys=True)
 
 
-def _flags(arguments: dict[str, object]) -> list[str]:
-    """Return an engine's arguments as options of a command line."""
+def flags(arguments: dict[str, object]) -> list[str]:
+    """Return an engine's arguments as options of vLLM's server."""
     found: list[str] = []
     for name, value in arguments.items():
         option = name.replace("_", "-")
@@ -159,6 +159,8 @@ def _flags(arguments: dict[str, object]) -> list[str]:
                 found.append(f"--{option}")
             case False:
                 found.append(f"--no-{option}")
+            case dict():
+                found.append(f"--{option}={json.dumps(value)}")
             case _:
                 found.append(f"--{option}={value}")
     return found

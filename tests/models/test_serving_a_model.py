@@ -1,5 +1,6 @@
 """`lpfloop model --serve`: vLLM's server of a run's model, for clients and as a critic."""
 
+import json
 import os
 import signal
 import subprocess
@@ -12,8 +13,11 @@ from lakes import published_run
 from processes import held_port, wait_until
 from typer.testing import CliRunner
 
+from lpfloop.configs.engines import EngineConfig
 from lpfloop.loop.cli.app import app
 from lpfloop.loop.cli.common import Exit
+from lpfloop.policies.engines.vllm_engine import engine_arguments
+from lpfloop.policies.workers.serve import flags
 
 pytestmark = pytest.mark.model
 KEY = "made-up-key"
@@ -42,6 +46,15 @@ def test_others_may_not_use_it_without_a_key(lake, environ):
     environ["LPFLOOP_API_KEY"] = ""
     said = refused(lake, "--host", "192.0.2.1")
     assert "set LPFLOOP_API_KEY to a key that clients must send" in said
+
+
+def test_options_of_the_server(tiny_policy):
+    """The server gets the arguments of the loop's engines, objects among them as JSON."""
+    arguments = engine_arguments(str(tiny_policy), EngineConfig(), on_cpu=True)
+    given = dict(flag.removeprefix("--").partition("=")[::2] for flag in flags(arguments))
+    structured = json.loads(given["structured-outputs-config"])
+    assert structured == arguments["structured_outputs_config"]
+    assert {"enforce-eager", "no-enable-chunked-prefill"} <= given.keys()
 
 
 @pytest.mark.slow

@@ -5,6 +5,7 @@ policy, or with the model of `training.reward.model`. It is published next to th
 the hash of its files. The statistics of each step show how the distribution of its scores drifted.
 """
 
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
@@ -12,6 +13,7 @@ from pathlib import Path
 from typing import Literal
 
 from ...configs.load import semantic
+from ...critics.status import WAS_READ
 from ...policies.engines.chat_template import template_text
 from ...policies.trainers.job import Method, Settings, TrainJob
 from ...policies.trainers.train_model import TrainResult
@@ -26,13 +28,14 @@ from ...stores.lake import CHECKPOINTS, REWARD_MODELS
 from ...stores.records import (
     Candidate,
     Checkpoint,
+    Critique,
     Demonstration,
     Pair,
     RewardModel,
     Statistic,
     UnpairedAnswer,
 )
-from ...stores.schemas import TABLES, Row
+from ...stores.schemas import TABLES, R, Row
 from ..run.handles import Rows, Trainable, join_keys
 from ..run.iteration import Iteration
 from ..run.models import Served, is_endpoint
@@ -271,7 +274,7 @@ def require_enough(run: Run, iteration: int, rows: Trainable, start: Served) -> 
     if found < needed:
         raise NothingToTrainOn(
             f"iteration {iteration} made {found} {noun}, fewer than training.min_pairs="
-            f"{needed}, so nothing was trained; {reasons}{_cut_answers(run, iteration)}"
+            f"{needed}, so nothing was trained; {reasons}{_lost_rows(run, iteration)}"
         )
     if rows.row_type is UnpairedAnswer:
         tables = (as_frame(run.store.table(UnpairedAnswer, key)) for key in _keys(run, rows))
@@ -289,16 +292,28 @@ def require_enough(run: Run, iteration: int, rows: Trainable, start: Served) -> 
         )
 
 
-def _cut_answers(run: Run, iteration: int) -> str:
-    """Return how many samples of an iteration were cut off, as text; empty if none was."""
+def _lost_rows(run: Run, iteration: int) -> str:
+    """Return how many samples were cut off and how many critiques are unscored; "" if none."""
+    samples = _rows_of(run, iteration, "sample", Candidate)
+    critiques = _rows_of(run, iteration, "critique:sample", Critique)
+    cut = sum(row.finish_reason == "length" for row in samples)
+    unread = Counter(row.status for row in critiques if row.status not in WAS_READ)
+    text = ""
+    if cut:
+        bound = run.config.policy.sampling.max_tokens
+        text += f"; {cut:,} of {len(samples):,} samples were cut off at "
+        text += f"policy.sampling.max_tokens={bound}"
+    if unread:
+        kinds = ", ".join(f"{count:,} {status}" for status, count in unread.most_common())
+        text += f"; {unread.total():,} of {len(critiques):,} critiques are unscored ({kinds})"
+    return text
+
+
+def _rows_of(run: Run, iteration: int, stage: str, row_type: type[R]) -> list[R]:
+    """Return the committed rows of a stage."""
     store = run.store
-    keys = [unit for unit in store.journal.keys(iteration, "sample") if store.journal.is_done(unit)]
-    ends = [row.finish_reason for key in keys for row in store.rows(Candidate, key)]
-    cut, bound = ends.count("length"), run.config.policy.sampling.max_tokens
-    if not cut:
-        return ""
-    counts = f"{cut:,} of {len(ends):,} samples"
-    return f"; {counts} were cut off at policy.sampling.max_tokens={bound}"
+    keys = [key for key in store.journal.keys(iteration, stage) if store.journal.is_done(key)]
+    return [row for key in keys for row in store.rows(row_type, key)]
 
 
 def parts_with_rows(run: Run, rows: Trainable) -> list[Path]:

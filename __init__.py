@@ -23,7 +23,7 @@ for _name, _value in {
 if TYPE_CHECKING:
     import polars as pl
 
-    from .configs.filters import People
+    from .configs.judging import People
     from .loop.daemon.child_run import Display
     from .loop.data.judged_candidates import Agreement
     from .loop.lake.derive.derivation import KeptTable

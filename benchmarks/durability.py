@@ -64,8 +64,7 @@ def scripted(*overrides: str) -> Any:
 
 def measure_units(side: str, count: int) -> float:
     """Return the seconds of sampling `count` units."""
-    from lpfloop.loop.daemon.eval_sets import order_prompts
-    from lpfloop.loop.daemon.iterations import iteration
+    from lpfloop.loop.daemon.iterations import iteration, order_prompts
     from lpfloop.loop.daemon.loop import Job
     from lpfloop.loop.daemon.opening import open_job
     from lpfloop.loop.data.prompts import load_prompts

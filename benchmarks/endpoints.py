@@ -36,8 +36,7 @@ from slow_server import serving
 
 from lpfloop.configs.load import load_config
 from lpfloop.configs.schema import EngineConfig, RunConfig
-from lpfloop.loop.daemon.eval_sets import order_prompts
-from lpfloop.loop.daemon.iterations import iteration
+from lpfloop.loop.daemon.iterations import iteration, order_prompts
 from lpfloop.loop.daemon.loop import Job
 from lpfloop.loop.daemon.opening import open_job
 from lpfloop.loop.data.prompts import load_prompts

@@ -15,7 +15,7 @@ from pathlib import Path
 from model_sizes import PUBLISHED
 
 from lpfloop.configs.load import load_config
-from lpfloop.loop.daemon.hardware import Devices
+from lpfloop.loop.daemon.machine_check import Devices
 from lpfloop.loop.daemon.memory_check import MemoryStages, StageMemory
 from lpfloop.loop.recipes.roles import needed_roles
 from lpfloop.loop.run.observed import Observed

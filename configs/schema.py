@@ -9,11 +9,17 @@ from typing import Annotated, Literal
 
 from pydantic import BeforeValidator, Field, SerializeAsAny
 
-from .annotation import AnnotationConfig, AssessmentConfig
+from .annotation import AnnotationConfig, AssessmentConfig, EvalSetName
 from .engines import NO_MODEL, EngineConfig, SamplingConfig
-from .eval_set_names import EvalSetName
-from .filters import PairsConfig, PromptQuality, RuleFilters, VarianceFilter
-from .judging import CriticConfig, FactsConfig, GradingConfig
+from .judging import (
+    CriticConfig,
+    FactsConfig,
+    GradingConfig,
+    PairsConfig,
+    PromptQuality,
+    RuleFilters,
+    VarianceFilter,
+)
 from .mistakes import ConfigError
 from .recipe_names import chosen_recipe
 from .recipes import RLRF, Recipe

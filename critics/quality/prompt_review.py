@@ -19,7 +19,7 @@ from typing import Any, ClassVar, Self, cast
 
 from pydantic import Field
 
-from ...configs.filters import PromptQuality
+from ...configs.judging import PromptQuality
 from ...configs.pools import Pools
 from ...configs.schema import ConfigError
 from ...configs.section import Section

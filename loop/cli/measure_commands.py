@@ -59,7 +59,7 @@ def critic_check(
 
     And whether a reward model does.
     """
-    from ..daemon.check_critic import named_groups, run_groups
+    from ..daemon.evaluate_run import named_groups, run_groups
     from ..evaluation.critic_answers import AnswerDraw
     from ..evaluation.critic_check import figures
     from ..evaluation.critic_report import distributions as distributed

@@ -23,8 +23,7 @@ if TYPE_CHECKING:
 def print_plan(job: "Job", out: Output) -> None:
     """Print the plan of a run, without beginning it."""
     from ...configs.secrecy import hide_environment, hide_secrets_of
-    from ..daemon.plan_lines import plan_lines
-    from ..daemon.planning import dry_plan
+    from ..daemon.planning import dry_plan, plan_lines
 
     hide_environment()
     hide_secrets_of(job.config)

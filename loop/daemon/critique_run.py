@@ -34,10 +34,9 @@ from ..run.run import Run, Verb, Work
 from ..run.stage import Stage
 from ..run.stop import StopSignal
 from ..stages.critique import CRITIQUE, critique_stage
-from .job import Job
+from .job import Job, own_digests, own_files
 from .loop import work_until_whole
 from .opening import open_job
-from .own_files import own_digests, own_files
 
 KEEP_ANSWERS = Verb("answers")
 CRITIQUES = f"critique:{IMPORT}"

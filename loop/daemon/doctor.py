@@ -40,11 +40,10 @@ from ..recipes.roles import NeededRole, UnplayedRolesError, needed_roles, traini
 from ..run.models import NO_MODEL, REWARD, locate_model
 from ..run.observed import NOTHING_SEEN, Observed
 from ..stages.people_labels import label_prompts
-from . import hardware as machine
-from .hardware import GIB
+from . import machine_check as machine
 from .job import Job, require_same_run
 from .loop import required_prompts
-from .machine_check import in_ray
+from .machine_check import GIB, in_ray
 from .memory_check import memory_of
 from .opening import parts_of, seen_in
 

@@ -1,4 +1,7 @@
-"""Evaluating a run's checkpoint on prompts of the user, as a side eval."""
+"""Measuring what a run left: its checkpoints on the user's prompts, its critic by the verifier.
+
+A checkpoint is measured as a side eval.
+"""
 
 import json
 import os
@@ -12,7 +15,9 @@ import polars as pl
 from ...configs.load import stored_config
 from ...configs.schema import RunConfig
 from ...critics.checks import require_deciders
+from ...critics.verify import Verifier, own_verifier
 from ...stores.frames import frame_rows
+from ...stores.lake import RunReader
 from ...stores.records import Checkpoint, Evaluation, Prompt
 from ...stores.side_evals import side_eval_name
 from ..data.files import InputError
@@ -22,17 +27,20 @@ from ..data.splits import HELD_OUT
 from ..data.stage_names import step_benchmark
 from ..evaluation.assess import evaluate
 from ..evaluation.assessable import require_matchable
+from ..evaluation.critic_answers import AnswerDraw, CheckBy, judged_groups
+from ..evaluation.critic_check import AnswerGroup
 from ..lake.imports import require_loop
+from ..lake.query.forms import FormError
 from ..lake.query.model_names import LATEST, model_of, policy_of
 from ..lake.query.policy_figures import measured_on
 from ..lake.query.runs import open_run
+from ..lake.trace.published_model import configuration
 from ..run.handles import chunk_prompts, content_key
 from ..run.reporter import Reporter
 from ..run.stop import StopSignal
 from .iterations import iteration
-from .job import Job
+from .job import Job, require_own_files
 from .opening import open_job
-from .own_files import require_own_files
 
 _NAMED = re.compile(r"([A-Za-z0-9][\w.-]*)=(.+)", re.DOTALL)
 
@@ -126,3 +134,31 @@ def _read(config: RunConfig, path: Path, taken: Sequence[Prompt]) -> list[Prompt
     require_matchable(config, prompts)
     require_deciders(check for prompt in prompts for check in prompt.checks)
     return prompts
+
+
+def named_groups(words: str) -> tuple[CheckBy, ...]:
+    """Return the groups of a list with commas.
+
+    Raises:
+        FormError: if a group does not exist.
+    """
+    known = [name.value for name in CheckBy]
+    groups = [word.strip() for word in words.split(",") if word.strip()]
+    for word in groups:
+        if word not in known:
+            raise FormError(f"--by {word}: no such group; the groups are {', '.join(known)}")
+    return tuple(CheckBy(word) for word in dict.fromkeys(groups))
+
+
+def run_groups(run: RunReader, draw: AnswerDraw) -> Sequence[AnswerGroup]:
+    """Return the judged answers of a run, verified as in the run.
+
+    Raises:
+        ConfigError: if a file of the user's is not as it was.
+    """
+    require_own_files(run.journal)
+    config = configuration(run)
+    own, matches = own_verifier(config.critic.verifier), config.facts.judge == "sentence_match"
+    workers = max(2, os.cpu_count() or 2)
+    with Verifier(own, sentence_match=matches, workers=workers) as verifier:
+        return judged_groups(run, draw, verifier)

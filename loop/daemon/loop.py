@@ -30,8 +30,7 @@ from ..stages.mix import mix_of, require_mix
 from ..stages.people_labels import label_prompts, require_same_prompts
 from ..stages.select_prompts import keep_filter_counts
 from ..stages.supervised_set import require_supervised
-from .eval_sets import eval_prompts
-from .iterations import end_of_converged, turn, whole
+from .iterations import end_of_converged, eval_prompts, turn, whole
 from .job import Job
 from .machine_check import faint_rates
 from .opening import open_job, rehearse_job

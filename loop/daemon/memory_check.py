@@ -11,12 +11,12 @@ from pathlib import Path
 from typing import Literal
 
 from ...configs.engines import EngineConfig
-from ...configs.group_methods import OnlineSettings
 from ...configs.own_function import names_function
 from ...configs.recipes import Annotated, Graded, Grouped
 from ...configs.schema import ConfigError, RewardConfig, RunConfig
 from ...configs.section import AutoCount
 from ...configs.section import Devices as Numbers
+from ...configs.training import OnlineSettings
 from ...policies.engines.engine import EngineError
 from ...policies.memory.shapes import ModelShape, UnknownShapeError, shape_of
 from ...policies.memory.terms import (
@@ -43,8 +43,7 @@ from ...policies.trainers.training_fit import placed_fit
 from ...policies.workers.engine_factory import engine_kind
 from ..recipes.roles import NeededRole, trainings
 from ..run.models import CRITIC, REWARD, is_endpoint, is_rewarded, locate_model
-from .hardware import Devices, devices
-from .machine_check import engine_section
+from .machine_check import Devices, devices, engine_section
 
 MARGIN = 0.1
 """The share of a device that must stay free, and by which the arithmetic may be wrong.

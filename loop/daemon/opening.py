@@ -48,12 +48,10 @@ from ..stages.supervised_set import supervised_fingerprint
 from ..stages.unscored import to_retry
 from .call_costs import costs_in
 from .control import ControlServer
-from .eval_sets import deciding
-from .hardware import devices
-from .job import SEEN, Job, fingerprint_of, open_journal
-from .machine_check import require_fit, require_layers, require_places
+from .iterations import deciding
+from .job import SEEN, Job, fingerprint_of, keep_own_files, open_journal, own_digests, own_files
+from .machine_check import devices, require_fit, require_layers, require_places
 from .memory_check import MemoryStages, require_memory
-from .own_files import keep_own_files, own_digests, own_files
 from .rehearsal import Rehearsal, rehearse
 from .stand_ins import LONGEST_REPLY
 from .trackers import require_trackers

@@ -11,8 +11,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
-from ...configs.group_methods import OnlineSettings
 from ...configs.schema import RunConfig
+from ...configs.training import OnlineSettings
 from ...policies.trainers.checks import model_bytes, training_bytes
 from ...policies.trainers.job import ONLINE, TrainJob
 from ...policies.trainers.step_files import planned_steps

@@ -20,7 +20,7 @@ from ..run.completers import completers_of
 from ..run.handles import Prompts, chunk_prompts
 from ..run.judge_panel import Panels
 from ..stages.select_prompts import Suitable
-from .eval_sets import EvalSets, deciding, order_prompts
+from .iterations import EvalSets, deciding, order_prompts
 
 GROUP, SHARED = 4, 32
 """The most prompts that represent a group: more if several models share the work on them."""

@@ -12,11 +12,11 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 
-from ...configs.group_methods import OnlineSettings
 from ...configs.load import resolve_config
 from ...configs.own_function import names_function
 from ...configs.recipes import Pooled, Scheduled
 from ...configs.schema import BudgetConfig, ConfigError, EngineConfig, RunConfig
+from ...configs.training import OnlineSettings
 from ...critics.feedback import FeedbackCritic
 from ...critics.verify import own_verifier
 from ...policies.trainers.job import ONLINE, Method, TrainJob

@@ -22,8 +22,7 @@ from ..lake.query.runs import open_run
 from ..lake.trace.published_model import configuration
 from ..stages.unscored import count_unread, to_retry, unscored_stages
 from .control import Command, NoDaemonError, alive, ask
-from .job import Job
-from .own_files import require_own_files
+from .job import Job, require_own_files
 from .progress import progress
 
 

@@ -16,9 +16,9 @@ from typing import Any
 
 import polars as pl
 
-from ...configs.group_methods import OnlineSettings
 from ...configs.own_function import OwnFunction
 from ...configs.schema import EngineConfig
+from ...configs.training import OnlineSettings
 from ...critics.verify import Verdict, Verifier
 from ...policies.engines.canary import write_canary
 from ...policies.engines.engine import (

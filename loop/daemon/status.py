@@ -42,8 +42,7 @@ from .control import (
     since_boot,
 )
 from .plan import Plan
-from .plan_lines import head_lines
-from .planning import kept_plan
+from .planning import head_lines, kept_plan
 from .progress import Progress, busy, progress, spend, wall_seconds
 
 POLL_S = 0.1

@@ -20,8 +20,7 @@ from ..lake.imports import IMPORTED, require_loop
 from ..lake.query.runs import open_run
 from ..run.labels import OF_RUN
 from .derived_run import given_by
-from .job import Job
-from .own_files import require_own_files
+from .job import Job, require_own_files
 from .run_request import RunOptions
 
 TRAIN = "lpfloop train"

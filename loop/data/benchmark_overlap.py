@@ -12,7 +12,7 @@ from pathlib import Path
 
 import polars as pl
 
-from ...configs.filters import RuleFilters
+from ...configs.judging import RuleFilters
 from ...stores.keys import Json, digest
 from ...stores.records import Prompt
 from .contamination import FEWEST, LONG_GRAM, SHORT_GRAM, TEMPLATE, grams, is_long

@@ -10,9 +10,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import cast
 
-from .conversations import speaker_of
+from .conversations import OTHER_MEDIA, speaker_of
 from .file_row import Row
-from .prompt_context import OTHER_MEDIA
 from .text_lines import (
     BadRow,
     InputError,

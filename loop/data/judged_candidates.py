@@ -14,7 +14,7 @@ from ...stores.frames import empty
 from ...stores.records import SCORED
 
 if TYPE_CHECKING:
-    from ...configs.filters import People
+    from ...configs.judging import People
 
 Frame = TypeVar("Frame", pl.DataFrame, pl.LazyFrame)
 

@@ -1,7 +1,7 @@
 """One row of a prompts file becomes a prompt, or is refused with the reason.
 
 The text is under `prompt`, `question`, `problem` or `instruction`, a conversation under `messages`,
-`prompt` or ShareGPT's `conversations`, and other fields may add turns (`prompt_context`). Rows of
+`prompt` or ShareGPT's `conversations`, and other fields may add turns (`conversations`). Rows of
 GSM8K and MATH (`question` and `answer`, `problem` and `solution`) are read as math with a
 reference. IFEval's `instruction_id_list`, with the parameters of each in `kwargs`, become checks.
 verl's `reward_model` holds the reference, `ability` the task. Unused fields are counted.
@@ -21,16 +21,18 @@ from ...critics.checks import valid_check
 from ...critics.math_answers import is_mathematical
 from ...stores.keys import row_id
 from ...stores.records import Check, Message, Prompt, PromptPart, Split
-from .conversations import Turns, as_json, prompt_turns
-from .file_row import Row
-from .prompt_context import (
+from .conversations import (
     CONTEXT,
     INPUT,
+    Turns,
+    as_json,
+    prompt_turns,
     require_agreement,
     split_turns,
     with_context,
     with_text_below,
 )
+from .file_row import Row
 from .rating_scale import plain_number
 from .row_texts import identity_field, kind_of, one_of, optional_text, text_of
 from .text_lines import RowError

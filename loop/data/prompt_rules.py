@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 
 import polars as pl
 
-from ...configs.filters import RuleFilters
+from ...configs.judging import RuleFilters
 from ...configs.schema import ConfigError
 from ...stores.keys import Json
 from ...stores.records import Prompt

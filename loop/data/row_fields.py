@@ -1,10 +1,14 @@
-"""The fields of imported rows, read strictly: answers, remarks, votes, models, annotators."""
+"""The fields of imported rows, read strictly: answers, remarks, votes, models, annotators.
+
+An imported answer, as any that the run did not sample, becomes an external candidate.
+"""
 
 import json
 from collections.abc import Sequence
 from typing import cast
 
-from ...stores.records import Message, Preferred, storable
+from ...stores.keys import Json, row_id
+from ...stores.records import Candidate, Message, Preferred, storable
 from .conversations import split_answer
 from .files import Row, RowError
 from .judged_candidates import HUMAN
@@ -175,3 +179,34 @@ def _first_text(row: Row, names: Sequence[str]) -> str | None:
             row.get(name)
             return text
     return None
+
+
+def external_candidate(
+    identity: Json,
+    *,
+    prompt_id: str,
+    text: str,
+    source: str,
+    model: str,
+    iteration: int = 0,
+    principle: str | None = None,
+) -> Candidate:
+    """Return the row of an answer, whose id is the hash of `identity`."""
+    return Candidate(
+        candidate_id=row_id("cand", identity),
+        prompt_id=prompt_id,
+        iteration=iteration,
+        kind="external",
+        parent_id=None,
+        critique_id=None,
+        policy=source,
+        model=model,
+        principle=principle,
+        text=text,
+        prompt_tokens=0,
+        completion_tokens=0,
+        finish_reason="stop",
+        logprob=None,
+        seed=0,
+        sampling="",
+    )

@@ -11,8 +11,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import TypeVar, cast
 
-from ...configs.annotation import INITIAL
-from ...configs.eval_set_names import of_eval_set
+from ...configs.annotation import INITIAL, of_eval_set
 from ...configs.load import semantic
 from ...configs.schema import ConfigError
 from ...stores.journal_reader import Unit

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Sequence
 
-from ...configs.eval_set_names import of_eval_set
+from ...configs.annotation import of_eval_set
 from ...configs.mistakes import list_names
 from ...configs.schema import ConfigError, RunConfig
 from ...critics.sentence_match import is_matchable

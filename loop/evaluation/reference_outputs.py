@@ -15,10 +15,10 @@ from ...stores.journal_reader import Unit
 from ...stores.keys import Json
 from ...stores.records import Candidate, Message, Prompt
 from ...stores.schemas import RowsByType
-from ..data.external_candidate import external_candidate
 from ..data.files import InputError, RowError, file_digest, placed_rows
 from ..data.prompt_rows import HEADED, Inputs, RowShape, to_prompt
 from ..data.prompts import TINY
+from ..data.row_fields import external_candidate
 from ..data.text_lines import Row
 from ..lake.imports.compared_rows import generator_in, output_in
 from ..run.handles import Prompts, Rows

@@ -11,7 +11,7 @@ import polars as pl
 
 from ...stores.derived import derived_names
 from ...stores.records import Scope, Split
-from ..daemon.check_critic import named_groups, run_groups
+from ..daemon.evaluate_run import named_groups, run_groups
 from ..daemon.status import daemon_of, overview
 from ..evaluation.comparison import compared_runs
 from ..evaluation.critic_answers import AnswerDraw

@@ -5,7 +5,7 @@ Each function gives one of them, or nothing for a run that does not ask it.
 
 from collections.abc import Mapping
 
-from ...configs.eval_set_names import of_eval_set
+from ...configs.annotation import of_eval_set
 from ...configs.own_function import OwnFunction
 from ...configs.schema import ConfigError, RunConfig
 from ...critics.facts.fact_judge import STATEMENTS, SUPPORT, FactJudge

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import Self
 
 from ...configs.engines import EngineConfig
-from ...configs.filters import RuleFilters
+from ...configs.judging import RuleFilters
 from ...configs.recipe_names import recipe_classes
 from ...configs.recipes import Varied
 from ...configs.schema import ConfigError, RunConfig

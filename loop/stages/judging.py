@@ -17,7 +17,7 @@ from functools import cached_property
 from typing import Any, ClassVar, Generic, Literal, NamedTuple, Self, TypeVar, cast
 
 from ...configs.annotation import AnswerJudge
-from ...configs.filters import PromptQuality
+from ...configs.judging import PromptQuality
 from ...configs.schema import CriticConfig, GradingConfig
 from ...critics.guard import GUARDED, MARK_TOKENS, OBJECT_TOKENS, GuardKey
 from ...critics.judge import Question, Reading

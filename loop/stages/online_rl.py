@@ -15,12 +15,12 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 
-from ...configs.group_methods import OnlineSettings
 from ...configs.load import semantic
 from ...configs.methods import SteppedTraining
 from ...configs.own_function import names_function
 from ...configs.recipes import Grouped, Rewarded, RewardWeights
 from ...configs.schema import ConfigError
+from ...configs.training import OnlineSettings
 from ...policies.trainers.job import BY_REWARD, Method, OnlineJob, RewardSource, TrainJob
 from ...policies.trainers.step_files import planned_steps
 from ...policies.trainers.step_policies import published_steps

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from ...configs.group_methods import OnlineSettings
+from ...configs.training import OnlineSettings
 from ...policies.trainers.step_files import (
     LEFT_OUT,
     REFUSED,

@@ -14,9 +14,9 @@ from typing import Literal
 import polars as pl
 import pyarrow as pa
 
-from ...configs.group_methods import GroupTraining, OnlineSettings
 from ...configs.load import semantic
 from ...configs.recipes import Grouped
+from ...configs.training import GroupTraining, OnlineSettings
 from ...policies.trainers.job import TURNS, Settings, TrainJob
 from ...policies.trainers.launch import processes_of, training_gpus
 from ...policies.trainers.step_files import read_answers, write_judged

@@ -21,7 +21,7 @@ from pathlib import Path
 import torch
 
 from ...configs.engines import EngineConfig
-from ...configs.group_methods import OnlineSettings
+from ...configs.training import OnlineSettings
 from ...stores.durable import write_file
 from ...stores.records import Candidate, Message, Reward
 from ..engines.chat_template import TemplateFaultError

@@ -15,7 +15,7 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
-from ...configs.group_methods import (
+from ...configs.training import (
     GroupTraining,
     GRPOTraining,
     OnlineDPOTraining,

@@ -21,7 +21,7 @@ from torch.distributed.tensor import DTensor
 from torch.optim import AdamW, Optimizer
 from torch.optim.lr_scheduler import LambdaLR
 
-from ...configs.group_methods import OnlineSettings
+from ...configs.training import OnlineSettings
 from ...stores.keys import derive_seed
 from ...stores.records import Rollout
 from ..trainers.base_trainer import warm_up

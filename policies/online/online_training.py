@@ -29,7 +29,7 @@ from torch.distributed.checkpoint import state_dict_loader, state_dict_saver
 from torch.distributed.checkpoint.state_dict import get_state_dict, set_state_dict
 from torch.optim import Optimizer
 
-from ...configs.group_methods import OnlineSettings
+from ...configs.training import OnlineSettings
 from ...stores.durable import make_folder, remove
 from ...stores.failpoints import reach
 from ..trainers.adapters import computing_type

@@ -17,10 +17,9 @@ from pathlib import Path
 
 import pyarrow.parquet as pq
 
-from ...configs.group_methods import OnlineSettings
 from ...configs.methods import PPOTraining
 from ...configs.mistakes import ConfigError
-from ...configs.training import TrainingConfig
+from ...configs.training import OnlineSettings, TrainingConfig
 from ..engines.weight_files import weight_files
 from .checkpoints import KEPT
 from .job import SETTINGS, Settings, TrainingError, TrainJob

@@ -11,12 +11,6 @@ from typing import Any, Literal
 from pydantic import TypeAdapter
 
 from ...configs.engines import EngineConfig, SamplingConfig, Scalar
-from ...configs.group_methods import (
-    GRPOTraining,
-    OnlineDPOTraining,
-    OnlineSettings,
-    RLOOTraining,
-)
 from ...configs.methods import (
     DPOTraining,
     KTOTraining,
@@ -26,6 +20,12 @@ from ...configs.methods import (
     SFTTraining,
 )
 from ...configs.schema import RewardConfig
+from ...configs.training import (
+    GRPOTraining,
+    OnlineDPOTraining,
+    OnlineSettings,
+    RLOOTraining,
+)
 from ...stores.durable import make_folder, write_file
 from ...stores.keys import canonical_json
 from ...stores.sealed import known_sha256

@@ -30,7 +30,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from ...configs.group_methods import GroupTraining, OnlineSettings
+from ...configs.training import GroupTraining, OnlineSettings
 from ...stores.durable import TEMPORARY, make_folder, publish_folder, put, remove, sweep, write_file
 from ...stores.keys import canonical_json, derive_seed, row_id
 from ...stores.records import (

@@ -20,8 +20,8 @@ from transformers.distributed.fsdp import is_fsdp_enabled
 from trl.trainer.sft_config import SFTConfig
 from trl.trainer.sft_trainer import SFTTrainer
 
-from ...configs.group_methods import OnlineSettings
 from ...configs.methods import DPOTraining, KTOTraining
+from ...configs.training import OnlineSettings
 from .adapters import computing_type, frozen_arguments, peft_config, widen_adapters
 from .answer_head import use_answer_head
 from .base_trainer import BaseTrainer

@@ -12,8 +12,7 @@ from typing import Any
 
 from chat_marks import CHAT_MARKS
 
-from lpfloop.configs.filters import PromptQuality
-from lpfloop.configs.judging import GradingConfig
+from lpfloop.configs.judging import GradingConfig, PromptQuality
 from lpfloop.configs.schema import CriticConfig
 from lpfloop.critics.annotators.annotator_pool import load_pool
 from lpfloop.critics.annotators.comparison import Comparison, ask

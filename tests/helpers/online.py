@@ -17,9 +17,9 @@ from rows import CANDIDATE, REWARD, ROLLOUT
 from world import look, loop
 
 import lpfloop.loop.stages.publish
-from lpfloop.configs.group_methods import GroupTraining, OnlineSettings
 from lpfloop.configs.load import load_config
 from lpfloop.configs.schema import RunConfig
+from lpfloop.configs.training import GroupTraining, OnlineSettings
 from lpfloop.loop.stages.online_rl import whole_settings
 from lpfloop.policies.engines.canary import write_canary
 from lpfloop.policies.trainers.faults import halted_error

@@ -34,8 +34,7 @@ import lpfloop.loop.stages.publish
 from lpfloop.configs.load import load_config
 from lpfloop.configs.schema import RunConfig
 from lpfloop.loop.daemon.control import SOCKET
-from lpfloop.loop.daemon.eval_sets import order_prompts
-from lpfloop.loop.daemon.iterations import iteration
+from lpfloop.loop.daemon.iterations import iteration, order_prompts
 from lpfloop.loop.daemon.loop import Job, run_loop
 from lpfloop.loop.daemon.opening import open_job
 from lpfloop.loop.daemon.rehearsal import rehearse

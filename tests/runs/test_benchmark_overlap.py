@@ -6,7 +6,7 @@ from pathlib import Path
 
 from rows import PROMPT
 
-from lpfloop.configs.filters import RuleFilters
+from lpfloop.configs.judging import RuleFilters
 from lpfloop.loop.data.prompt_rules import Rules
 from lpfloop.stores.records import Message, Prompt
 

@@ -10,7 +10,7 @@ from judges import BAD, GOOD, write_reviewed
 from world import Silent, Telling
 
 from lpfloop.configs.load import load_config
-from lpfloop.loop.daemon.eval_sets import order_prompts
+from lpfloop.loop.daemon.iterations import order_prompts
 from lpfloop.loop.daemon.job import Job
 from lpfloop.loop.daemon.loop import run_loop
 from lpfloop.loop.daemon.opening import open_job

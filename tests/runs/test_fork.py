@@ -28,8 +28,7 @@ from lpfloop.configs.schema import ConfigError
 from lpfloop.loop.cli.app import app
 from lpfloop.loop.cli.common import Exit
 from lpfloop.loop.daemon.loop import required_prompts
-from lpfloop.loop.daemon.plan_lines import plan_lines
-from lpfloop.loop.daemon.planning import plan_run
+from lpfloop.loop.daemon.planning import plan_lines, plan_run
 from lpfloop.stores.journal_reader import Part, Reader
 from lpfloop.stores.lake import run_folder
 

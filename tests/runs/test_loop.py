@@ -17,7 +17,7 @@ from world import write_prompts
 from lpfloop.configs.load import load_config
 from lpfloop.loop.cli.display import PlainReporter
 from lpfloop.loop.daemon import iterations
-from lpfloop.loop.daemon.eval_sets import evaluate_sets
+from lpfloop.loop.daemon.iterations import evaluate_sets
 from lpfloop.loop.daemon.loop import Job, run_loop
 from lpfloop.loop.lake.query.runs import open_run
 from lpfloop.loop.lake.query.tables import rows

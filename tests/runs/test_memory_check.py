@@ -6,7 +6,7 @@ from models import show_gpus
 from typer.testing import CliRunner
 
 from lpfloop.loop.cli.app import app
-from lpfloop.loop.daemon import hardware
+from lpfloop.loop.daemon import machine_check
 from lpfloop.policies import devices
 from lpfloop.policies.memory.terms import GIB
 
@@ -26,8 +26,8 @@ def test_run_that_cannot_fit(tmp_path, monkeypatch):
 
 def test_memory_of_visible_cards(tmp_path, monkeypatch):
     show_gpus(monkeypatch, tmp_path, "143771 MiB", "80 GiB")
-    assert hardware.devices().cards == (143771 * 2**20, 80 * GIB)
+    assert machine_check.devices().cards == (143771 * 2**20, 80 * GIB)
     os.environ[devices.VISIBLE] = "1"
-    assert hardware.devices().cards == (80 * GIB,)
+    assert machine_check.devices().cards == (80 * GIB,)
     monkeypatch.setattr(devices, "installed_version", lambda n: None if n == "vllm" else "1")
-    assert hardware.devices().cards == ()
+    assert machine_check.devices().cards == ()

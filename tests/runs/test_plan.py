@@ -17,8 +17,13 @@ from lpfloop.loop.daemon.iterations import turn
 from lpfloop.loop.daemon.job import Job
 from lpfloop.loop.daemon.loop import run_loop
 from lpfloop.loop.daemon.opening import open_job
-from lpfloop.loop.daemon.plan_lines import opening_lines, plan_lines
-from lpfloop.loop.daemon.planning import announce_plan, kept_plan, plan_run
+from lpfloop.loop.daemon.planning import (
+    announce_plan,
+    kept_plan,
+    opening_lines,
+    plan_lines,
+    plan_run,
+)
 from lpfloop.loop.daemon.progress import Progress, progress
 from lpfloop.loop.daemon.stand_ins import Notes, RehearsedStage, StandInScorer, StandInTrainer
 from lpfloop.loop.data.prompts import tiny_prompts

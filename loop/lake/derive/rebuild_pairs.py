@@ -16,7 +16,7 @@ from dataclasses import dataclass
 
 import polars as pl
 
-from ....configs.filters import People
+from ....configs.judging import People
 from ....configs.load import stored_config
 from ....configs.mistakes import did_you_mean, list_names
 from ....configs.recipes import Binarisation

@@ -9,8 +9,8 @@ from typing import Literal, cast
 
 from ....stores.records import Candidate, Order, Prompt, storable
 from ....stores.schemas import Row as StoredRow
+from ...data.conversations import CONTEXT_FIELDS, OTHER_MEDIA
 from ...data.files import Row, RowError
-from ...data.prompt_context import CONTEXT_FIELDS, OTHER_MEDIA
 from ...data.prompt_rows import LISTED
 from ...data.rating_scale import number
 from ...data.row_fields import (

@@ -11,9 +11,9 @@ from ....configs.mistakes import alike, did_you_mean, list_names
 from ....configs.own_function import OwnFunction, names_function, own_function
 from ....configs.schema import ConfigError
 from ....stores.schemas import Row as StoredRow
+from ...data.conversations import INPUT
 from ...data.file_row import as_row
 from ...data.files import InputError, Row, RowError
-from ...data.prompt_context import INPUT
 from ...data.prompt_rows import TEXT_FIELDS
 from ...data.rating_scale import THREE_LEVEL
 from ...data.row_fields import ANSWER_FIELDS

@@ -25,11 +25,11 @@ from ....stores.records import (
     storable,
 )
 from ....stores.schemas import Row as StoredRow
-from ...data.external_candidate import external_candidate
 from ...data.files import Row, RowError
 from ...data.judged_candidates import LABEL
 from ...data.prompt_rows import to_prompt
 from ...data.rating_scale import SCALES, Scale, as_given, number
+from ...data.row_fields import external_candidate
 
 UNRATED = "unrated"
 """The status of a critique or vote that could not be read."""

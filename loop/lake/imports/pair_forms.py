@@ -6,8 +6,8 @@ from typing import cast, get_args
 
 from ....stores.records import Message, Prompt, Rating, storable
 from ....stores.schemas import Row as StoredRow
+from ...data.conversations import CONTEXT, INPUT, require_agreement
 from ...data.files import Row, RowError
-from ...data.prompt_context import CONTEXT, INPUT, require_agreement
 from ...data.prompt_rows import TEXT_FIELDS
 from ...data.rating_scale import number
 from ...data.row_fields import fields_of, score_of, side_of

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lpfloop.configs.filters import PromptQuality
+from lpfloop.configs.judging import PromptQuality
 from lpfloop.configs.schema import ConfigError
 from lpfloop.critics.quality.prompt_review import (
     ASPECTS,

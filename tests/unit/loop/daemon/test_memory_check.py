@@ -7,7 +7,7 @@ from models import GLM_4_9B, LLAMA_7B, LLAMA_13B
 
 from lpfloop.configs.load import load_config
 from lpfloop.configs.schema import RunConfig
-from lpfloop.loop.daemon.hardware import Devices
+from lpfloop.loop.daemon.machine_check import Devices
 from lpfloop.loop.daemon.memory_check import StageMemory, memory_of
 from lpfloop.loop.recipes.roles import needed_roles
 from lpfloop.loop.run.observed import Observed

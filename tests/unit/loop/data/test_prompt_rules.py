@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from rows import PROMPT
 
-from lpfloop.configs.filters import RuleFilters
+from lpfloop.configs.judging import RuleFilters
 from lpfloop.loop.data.prompt_rules import Rules
 from lpfloop.stores.records import Message, Prompt
 

@@ -6,9 +6,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lpfloop.configs.engines import EngineConfig, SamplingConfig
-from lpfloop.configs.group_methods import GRPOTraining
 from lpfloop.configs.methods import PPOTraining
 from lpfloop.configs.schema import RewardConfig
+from lpfloop.configs.training import GRPOTraining
 from lpfloop.policies.trainers.job import OnlineJob
 from lpfloop.policies.trainers.step_files import (
     PromptToSample,

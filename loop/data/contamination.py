@@ -1,19 +1,40 @@
 # pyright: basic
-"""Texts of one set that overlap with texts of another, such as held-out prompts with train ones.
+"""Texts that overlap with texts of another set: train prompts with a benchmark's, tests with train.
 
-Prompts of one family may share only a template. Words that many prompts of a family have are its
-template; the others, and all numbers, are a prompt's own words. Two prompts of the same known
-family overlap if they share n-grams and their own words. Otherwise a prompt overlaps with another
-that has most of its n-grams.
-
-Texts are compared by hashed n-grams of words. Words are separated by white space and punctuation,
-in lower case; in scripts without spaces each character counts as one. The sets of n-grams of two
-texts overlap about as much as their minima do.
+Texts are compared by hashed n-grams of words: 13 words, or 8 in texts with fewer than 26. Answers
+are ignored. An n-gram that many prompts of one benchmark, or of one family, have is their template
+and does not count. Words are separated by white space and punctuation, in lower case; in scripts
+without spaces each character counts as one. The sets of n-grams of two texts overlap about as much
+as their minima do.
 """
 
-from typing import Literal
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
 
 import polars as pl
+
+from ...configs.judging import RuleFilters
+from ...stores.keys import Json, digest
+from ...stores.records import Prompt
+from .conversations import NoUserTurnError
+from .files import InputError, RowError, file_digest, placed_rows
+from .prompt_rows import RowShape, to_prompt
+from .splits import TRAIN
+
+LONG_GRAM, SHORT_GRAM = 13, 8
+"""Contamination is measured by 13-grams, as usual; in texts with fewer than two, by 8-grams."""
+TEMPLATE = 0.25
+"""N-grams in this share of a family's texts are its template, or one of a few wordings of it."""
+FEWEST = 12
+"""The fewest texts from which a family's template can be recognised."""
+MOST = 0.75
+"""The share of its n-grams that a text of a known family must have in common with others."""
+AT_ONCE = 16_384
+"""Train prompts whose n-grams are in memory at once."""
+SYSTEM = "system"
+FIRST = RowShape(turns="first")
+_FOUND = {"row": pl.UInt32, "test": pl.UInt32, "share": pl.Float64}
 
 MINIMA = 64
 WORD = r"[\p{Han}\p{Hiragana}\p{Katakana}\p{Thai}]|[\p{L}\p{M}\p{N}]+"
@@ -51,104 +72,116 @@ def grams(texts: pl.Series, n: int) -> pl.DataFrame:
     return pl.concat([each.select("row", gram=gram).filter(each.select(whole).to_series()), short])
 
 
-LONG_GRAM, SHORT_GRAM = 13, 8
-"""Contamination is measured by 13-grams, as usual; in texts with fewer than two, by 8-grams."""
-TEMPLATE = 0.25
-"""Words in this share of a family's texts are its template, or one of a few wordings of it."""
-FEWEST = 12
-"""The fewest texts from which a family's template can be recognised."""
-MOST = 0.5
-"""The share of its n-grams that a text of a known family must have in common with others."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BenchmarkFile:
+    """A file whose prompts must not be trained on: its name, its hash and its prompts' texts."""
 
-_OVERLAPS = {"id": pl.String, "share": pl.Float64}
+    name: str
+    digest: str
+    texts: tuple[str, ...]
 
-Near = Literal["any", "own", "other"]
-"""With texts of which family the n-grams are shared."""
+    @classmethod
+    def of(cls, config: RuleFilters) -> "tuple[BenchmarkFile, ...]":
+        """Read the files that a configuration names.
+
+        Raises:
+            InputError: for a file that cannot be read, or that holds no prompts.
+        """
+        paths = [Path(place) for place in config.benchmarks]
+        names = [path.name for path in paths]
+        return tuple(
+            cls(
+                name=path.name if names.count(path.name) == 1 else str(path),
+                digest=file_digest(path),
+                texts=tuple(_texts(path)),
+            )
+            for path in paths
+        )
+
+
+def _texts(path: Path) -> Iterator[str]:
+    """Yield each row's question, of a conversation its first turn.
+
+    Raises:
+        InputError: for a row that is not a prompt.
+    """
+    for place, row in placed_rows(path):
+        try:
+            prompt = to_prompt(row, task=None, split=TRAIN, source=path.name, shape=FIRST)
+        except NoUserTurnError:
+            continue
+        except RowError as error:
+            raise InputError(f"prompts.rules.benchmarks: {path}, {place}: {error}") from error
+        yield question_text(prompt)
+
+
+def question_text(prompt: Prompt) -> str:
+    """Return the text of a prompt without its system message."""
+    return "\n".join(m.content for m in prompt.messages if m.role != SYSTEM).strip()
+
+
+def measured_texts(files: Sequence[BenchmarkFile], own: Sequence[Prompt]) -> pl.DataFrame:
+    """Return the measured texts: `name` of the file or split, `family` if known, and `text`."""
+    rows = [(file.name, None, text) for file in files for text in file.texts]
+    rows += [(f"{p.split} prompts", p.family, question_text(p)) for p in own]
+    schema = {"name": pl.String, "family": pl.String, "text": pl.String}
+    return pl.DataFrame(rows, schema=schema, orient="row").with_row_index("test")
+
+
+def measured_digest(files: Sequence[BenchmarkFile], own: Sequence[Prompt]) -> Json:
+    """Return the hashes of the measured texts, independent of the files' paths."""
+    texts = sorted([p.split, p.family or "", question_text(p)] for p in own)
+    return [*([file.name, file.digest] for file in files), *([digest(texts)] if own else [])]
+
+
+def overlapping(train: pl.Series, measured: pl.DataFrame) -> pl.DataFrame:
+    """Return the train texts that share an n-gram with a measured one, by `row`.
+
+    `test` is the measured text that has most of its n-grams in it, and `share` how many of them.
+    """
+    found = [pl.DataFrame(schema=_FOUND)]
+    for n, tests in _own_grams(measured):
+        # Of the texts that have an n-gram one is enough: else many that share it meet many.
+        first = tests.group_by("gram").agg(pl.col("test").min())
+        sizes = tests.group_by("test").agg(all=pl.len())
+        for start in range(0, len(train), AT_ONCE):
+            met = grams(train.slice(start, AT_ONCE), n).unique().join(first, on="gram")
+            shared = met.group_by("row", "test").agg(n=pl.len()).join(sizes, on="test")
+            row = (pl.col("row") + start).cast(pl.UInt32)
+            found.append(shared.select(row, "test", share=pl.col("n") / pl.col("all")))
+    most = pl.concat(found).sort("row", "share", "test", descending=[False, True, False])
+    return most.unique("row", keep="first", maintain_order=True)
 
 
 def overlaps(known: pl.DataFrame, tested: pl.DataFrame) -> pl.Series:
     """Return the ids of the tested texts that share n-grams with a known one.
 
-    Both frames have `id`, `text` and `family`, which may be null. A text with fewer words than n
-    counts as one n-gram.
+    Both frames have `id`, `text` and `family`, which may be null. Texts of a family may be alike,
+    so one of these must have most of its n-grams in common with others.
     """
-    both = _with_own_words(pl.concat([known, tested]))
-    known, tested = both.head(known.height), both.tail(tested.height)
-    alone = tested.filter(pl.col("family").is_null())
-    related = tested.filter(pl.col("family").is_not_null())
-    of_family = _by_length(known, related, "own")
-    found = [
-        _by_length(known, alone, "any"),
-        _by_length(known, related, "other").filter(pl.col("share") >= MOST),
-        of_family.join(_with_equal_words(known, related), on="id", how="semi"),
-    ]
-    return pl.concat(found)["id"].unique()
-
-
-def _with_equal_words(known: pl.DataFrame, tested: pl.DataFrame) -> pl.DataFrame:
-    """Return the tested texts whose own words equal a known one's; of many, 13 in a row.
-
-    A text that consists only of its template is compared by all of its words.
-    """
-    of_own = [
-        frame.with_columns(text=pl.coalesce("own", "text")).drop("own") for frame in (known, tested)
-    ]
-    long = is_long("text")
-    found = [
-        _shared_texts(of_own[0], of_own[1].filter(long), LONG_GRAM, "own"),
-        # In a text with fewer words than n all of them are one n-gram.
-        _shared_texts(of_own[0], of_own[1].filter(~long), 2 * LONG_GRAM, "own"),
-    ]
+    tested = tested.with_row_index("test").with_columns(name=pl.lit("tested"))
+    found = [pl.Series("id", dtype=pl.String)]
+    for n, tests in _own_grams(tested):
+        met = tests.with_columns(
+            met=pl.col("gram").is_in(grams(known["text"], n)["gram"].implode())
+        )
+        share = met.group_by("test").agg(pl.col("met").mean()).join(tested, on="test")
+        least = pl.when(pl.col("family").is_null()).then(0.0).otherwise(MOST)
+        found.append(share.filter(pl.col("met") > 0, pl.col("met") >= least)["id"])
     return pl.concat(found)
 
 
-def _with_own_words(texts: pl.DataFrame) -> pl.DataFrame:
-    """Return texts with their `own` words, without the template's; unclear families are null."""
-    size = pl.len().over("family")
-    large = pl.when(size >= FEWEST).then("family").alias("family")
-    rows = texts.select("id", "text", large, row=pl.int_range(pl.len(), dtype=pl.UInt32))
-    words = rows.filter(pl.col("family").is_not_null()).select(
-        "row",
-        "family",
-        size.alias("size"),
-        word=pl.col("text").str.to_lowercase().str.extract_all(WORD),
-    )
-    each = words.explode("word")
-    common = pl.col("row").n_unique().over("family", "word") >= TEMPLATE * pl.col("size")
-    number = pl.col("word").str.contains(r"^\p{N}")
-    own = each.filter(~common | number).group_by("row", maintain_order=True).agg(pl.col("word"))
-    joined = own.select("row", own=pl.col("word").list.join(" "))
-    return rows.join(joined, on="row", how="left", maintain_order="left").drop("row")
-
-
-def _by_length(known: pl.DataFrame, tested: pl.DataFrame, near: Near) -> pl.DataFrame:
-    long = is_long("text")
-    return pl.concat(
-        [
-            _shared_texts(known, tested.filter(long), LONG_GRAM, near),
-            _shared_texts(known, tested.filter(~long), SHORT_GRAM, near),
-        ]
-    )
-
-
-def is_long(text: str) -> pl.Expr:
-    """Whether a text has words for two n-grams of the longer kind."""
-    return pl.col(text).str.to_lowercase().str.extract_all(WORD).list.len() >= 2 * LONG_GRAM
-
-
-def _shared_texts(known: pl.DataFrame, tested: pl.DataFrame, n: int, near: Near) -> pl.DataFrame:
-    if tested.is_empty():
-        return pl.DataFrame(schema=_OVERLAPS)
-    test_grams = grams(tested["text"], n).unique()
-    test_grams = test_grams.with_columns(family=tested["family"].gather(test_grams["row"]))
-    there = grams(known["text"], n).join(test_grams.select("gram").unique(), on="gram", how="semi")
-    there = there.select("gram", family=known["family"].gather(there["row"])).unique()
-    same = pl.col("family").eq_missing(pl.col("family_right"))
-    kept = {"any": pl.lit(value=True), "own": same, "other": ~same}[near]
-    met = test_grams.join(there, on="gram", how="inner").filter(kept)
-    shared = met.group_by("row").agg(pl.col("gram").n_unique())
-    counts = shared.join(test_grams.group_by("row").agg(pl.len().alias("all")), on="row")
-    return counts.select(
-        tested["id"].gather(counts["row"]).alias("id"),
-        (pl.col("gram") / pl.col("all")).alias("share"),
-    )
+def _own_grams(texts: pl.DataFrame) -> Iterator[tuple[int, pl.DataFrame]]:
+    """Yield n, and the n-grams of each text of this n (`test`, `gram`), without the template's."""
+    words = pl.col("text").str.to_lowercase().str.extract_all(WORD).list.len()
+    long = words >= 2 * LONG_GRAM
+    group = pl.coalesce("family", "name")
+    for n, own in ((LONG_GRAM, texts.filter(long)), (SHORT_GRAM, texts.filter(~long))):
+        if own.is_empty():
+            continue
+        each = grams(own["text"], n).unique()
+        labels = own.select("test", group=group, size=pl.len().over(group))
+        labelled = pl.concat([each, labels[each["row"]]], how="horizontal")
+        count = pl.len().over("group", "gram")
+        common = (pl.col("size") >= FEWEST) & (count >= TEMPLATE * pl.col("size"))
+        yield n, labelled.filter(~common).select("test", "gram")

@@ -18,7 +18,7 @@ from ...configs.judging import RuleFilters
 from ...configs.schema import ConfigError
 from ...stores.keys import Json
 from ...stores.records import Prompt
-from .benchmark_overlap import (
+from .contamination import (
     BenchmarkFile,
     measured_digest,
     measured_texts,

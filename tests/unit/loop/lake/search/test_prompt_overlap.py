@@ -20,6 +20,19 @@ def test_held_out_prompt_in_train():
     assert set(overlaps(train, held_out)) == {"same", "short", "piece"}
 
 
+def test_families_share_a_template():
+    """Prompts of one family overlap only if they share most of what its template leaves."""
+    lines = [
+        f"Say in one sentence what a good friend of {n} would do in town {n + 7}" for n in range(24)
+    ]
+    train = asked(*((f"t{n}", "friends", line) for n, line in enumerate(lines[:20])))
+    held_out = asked(
+        ("same", "friends", lines[3]),
+        *((f"h{n}", "friends", line) for n, line in enumerate(lines[20:] * 3)),
+    )
+    assert list(overlaps(train, held_out)) == ["same"]
+
+
 def asked(*rows):
     schema = dict.fromkeys(("id", "family", "text"), pl.String)
     return pl.DataFrame(rows, schema=schema, orient="row")

@@ -13,9 +13,7 @@ from typing import Literal, cast
 
 from ...stores.keys import Json
 from ...stores.records import Message
-from .file_row import Row
-from .row_texts import kind_of, text_of
-from .text_lines import RowError
+from .file_row import Row, RowError, kind_of, text_of
 
 ROLES = ("system", "user", "assistant")
 SHAREGPT = {

@@ -18,14 +18,11 @@ from errno import ENOENT
 from pathlib import Path
 
 from ...stores.hub_cache import dataset_name, not_cached, snapshot
-from .csv_rows import SEPARATORS, csv_rows
-from .file_row import Row
-from .json_rows import line_rows, list_rows, unpack_cells
+from .file_row import Row, RowError
 from .text_lines import (
     BadRow,
     InputError,
     Placed,
-    RowError,
     bare_name,
     digest_of_file,
     open_unpacked,
@@ -33,6 +30,7 @@ from .text_lines import (
     require_plain,
     unreadable,
 )
+from .text_rows import SEPARATORS, csv_rows, line_rows, list_rows, unpack_cells
 
 __all__ = [
     "InputError",

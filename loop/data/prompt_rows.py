@@ -32,10 +32,8 @@ from .conversations import (
     with_context,
     with_text_below,
 )
-from .file_row import Row
+from .file_row import Row, RowError, identity_field, kind_of, one_of, optional_text, text_of
 from .rating_scale import plain_number
-from .row_texts import identity_field, kind_of, one_of, optional_text, text_of
-from .text_lines import RowError
 
 CORRECT, INCORRECT = LISTED = ("correct_answers", "incorrect_answers")
 """The fields with the answers that a data set lists, as TruthfulQA and UltraFeedback do."""

@@ -10,11 +10,11 @@ from typing import cast
 from ...stores.keys import Json, row_id
 from ...stores.records import Candidate, Message, Preferred, storable
 from .conversations import split_answer
+from .file_row import kind_of, optional_text
 from .files import Row, RowError
 from .judged_candidates import HUMAN
 from .prompt_rows import TEXT_FIELDS
 from .rating_scale import number
-from .row_texts import kind_of, optional_text
 
 ANSWER_FIELDS = ("response", "completion", "output")
 MODEL_FIELDS = ("model", "generator")

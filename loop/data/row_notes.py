@@ -11,10 +11,10 @@ from pathlib import Path
 
 from ...stores.keys import Json
 from ...stores.records import FilterCount
-from .file_row import Row
+from .file_row import Row, RowError
 from .filter_counts import KEPT, filter_counts
 from .pairs import Unfit
-from .text_lines import InputError, RowError, refuse
+from .text_lines import InputError, refuse
 
 BAD_SHARE = 0.5
 """The default of the largest share of a file's rows that may be skipped."""

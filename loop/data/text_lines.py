@@ -16,7 +16,7 @@ from io import BufferedReader
 from pathlib import Path
 from typing import IO, cast
 
-from .file_row import Row
+from .file_row import Row, RowError
 
 LONGEST_LINE = 10 * 2**20
 PACKED = (".gz", ".bz2", ".xz", ".zst", ".lz4")
@@ -33,10 +33,6 @@ TAR, TAR_PLACE = b"ustar", 257
 
 Placed = tuple[str, Row]
 """The place of a row (`line 3`, `row 3`), and the row."""
-
-
-class RowError(ValueError):
-    """The fault of one row; the reader adds file and place."""
 
 
 class InputError(ValueError):

@@ -14,10 +14,10 @@ from ...configs.own_function import OwnFunction
 from ...stores.lake import RunReader, run_names
 from ...stores.records import Candidate, Message, Pair, Preference, Prompt
 from ...stores.schemas import Row as StoredRow
+from ..data.file_row import show_value
 from ..data.files import InputError, Row, RowError, placed_rows
 from ..data.judged_candidates import LABEL, TRUSTED, last_votes
 from ..data.rating_scale import SCALES, THREE_LEVEL, number
-from ..data.row_texts import show_value
 from ..lake.imports.compared_rows import PREFERENCE, won_in
 from ..lake.imports.import_files import detect_format
 from ..lake.imports.import_formats import ANNOTATIONS, rows_in_format

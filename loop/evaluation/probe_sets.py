@@ -13,11 +13,11 @@ from ...critics.checks import require_deciders
 from ...critics.verify import MATH
 from ...stores.keys import Json
 from ...stores.records import Prompt
+from ..data.file_row import text_of
 from ..data.files import InputError, RowError, file_digest, placed_rows
 from ..data.prompt_ids import PromptIds
 from ..data.prompt_rows import to_prompt
 from ..data.prompts import TINY, as_prompt
-from ..data.row_texts import text_of
 
 PROBES = "probes"
 FEWEST = 2

@@ -16,11 +16,11 @@ from statistics import fmean
 from typing import cast
 
 from ...configs.mistakes import list_names
+from ..data.file_row import show_value
 from ..data.files import InputError, Placed, Row, RowError, file_digest, placed_rows
 from ..data.prompt_rows import TEXT_FIELDS
 from ..data.rating_scale import number
 from ..data.row_fields import ANSWER_FIELDS, TRUTHS
-from ..data.row_texts import show_value
 from ..data.text import one_line
 from ..lake.imports.compared_rows import (
     PREFERENCE,

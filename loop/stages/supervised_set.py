@@ -30,12 +30,12 @@ from ...stores.records import (
     storable,
 )
 from ...stores.schemas import RowsByType
+from ..data.file_row import optional_text
 from ..data.files import InputError, RowError, file_digest, placed_rows
 from ..data.filter_counts import KEPT, filter_counts, ids_by_fate
 from ..data.prompt_rows import to_prompt
 from ..data.prompts import SMOL, TINY, load_prompts, notes_of, read_prompts, shape_of
 from ..data.row_fields import external_candidate
-from ..data.row_texts import optional_text
 from ..data.splits import TRAIN, UNTRAINED
 from ..data.training_rows import (
     Made,

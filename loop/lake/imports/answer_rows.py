@@ -7,7 +7,6 @@ from ....stores.records import Message, Prompt
 from ....stores.schemas import Row as StoredRow
 from ...data.conversations import speaker_of, split_answer
 from ...data.files import Row, RowError
-from ...data.json_rows import unpack_cells
 from ...data.row_fields import (
     ANSWER_FIELDS,
     MODEL_FIELDS,
@@ -23,6 +22,7 @@ from ...data.row_fields import (
     text_or_empty,
     truth_of,
 )
+from ...data.text_rows import unpack_cells
 from .imported_rows import ImportedVerdict, Maker
 
 ENTRY_FIELDS = ("candidates", "completions", "responses")

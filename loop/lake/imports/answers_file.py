@@ -16,11 +16,11 @@ from ....critics.checks import require_deciders
 from ....stores.journal_reader import Reader
 from ....stores.keys import Json, canonical_json
 from ....stores.records import Candidate, Prompt
+from ...data.file_row import identity_field
 from ...data.files import InputError, Row, RowError, file_digest, placed_rows
 from ...data.prompt_rows import content_id
 from ...data.rating_scale import SCALES, THREE_LEVEL
 from ...data.row_fields import ANSWER_FIELDS, external_candidate, model_of
-from ...data.row_texts import identity_field
 from . import ANSWERS
 from .answer_rows import prompt_and_answer
 from .imported_rows import UNKNOWN, Maker

@@ -10,6 +10,7 @@ from typing import Literal, cast
 from ....stores.records import Candidate, Order, Prompt, storable
 from ....stores.schemas import Row as StoredRow
 from ...data.conversations import CONTEXT_FIELDS, OTHER_MEDIA
+from ...data.file_row import one_of, optional_text, show_value
 from ...data.files import Row, RowError
 from ...data.prompt_rows import LISTED
 from ...data.rating_scale import number
@@ -22,7 +23,6 @@ from ...data.row_fields import (
     published_text,
     vote_of,
 )
-from ...data.row_texts import one_of, optional_text, show_value
 from .answer_rows import candidates
 from .imported_rows import Maker
 

@@ -14,10 +14,10 @@ from ....stores.keys import digest
 from ....stores.lake import RunReader, RunWriter
 from ....stores.records import Critique, FilterCount, Preference, Preferred
 from ....stores.schemas import Row as StoredRow
+from ...data.file_row import one_of, optional_text, text_of
 from ...data.files import Row, RowError
 from ...data.rating_scale import number
 from ...data.row_fields import ANSWER_FIELDS, critic_of, remark_of
-from ...data.row_texts import one_of, optional_text, text_of
 from .answer_rows import ends_with_an_answer, verdicts_of
 from .compared_rows import ORDERS
 from .imported_rows import Known, Maker, Stored, WhenJudged, by_type, identity_of

@@ -7,11 +7,11 @@ from typing import cast, get_args
 from ....stores.records import Message, Prompt, Rating, storable
 from ....stores.schemas import Row as StoredRow
 from ...data.conversations import CONTEXT, INPUT, require_agreement
+from ...data.file_row import optional_text, text_of
 from ...data.files import Row, RowError
 from ...data.prompt_rows import TEXT_FIELDS
 from ...data.rating_scale import number
 from ...data.row_fields import fields_of, score_of, side_of
-from ...data.row_texts import optional_text, text_of
 from .imported_rows import Maker
 
 SCORES = (("score_chosen", "chosen_reward"), ("score_rejected", "rejected_reward"))

@@ -36,6 +36,7 @@ from ....stores.records import (
     storable,
 )
 from ....stores.schemas import Row as StoredRow
+from ...data.file_row import optional_text
 from ...data.files import Row
 from ...data.filter_counts import KEPT, filter_counts
 from ...data.principles import Principle
@@ -50,7 +51,6 @@ from ...data.row_fields import (
     score_of,
     text_or_empty,
 )
-from ...data.row_texts import optional_text
 from .imported_rows import ImportedVerdict, Known, Maker
 from .pair_forms import pairs, scores_of
 

@@ -7,9 +7,8 @@ from rows import PROMPT
 
 from lpfloop.configs.schema import GradingConfig
 from lpfloop.critics.grading.grader import Grader
-from lpfloop.loop.data.file_row import Row
+from lpfloop.loop.data.file_row import Row, RowError
 from lpfloop.loop.data.prompt_rows import to_prompt
-from lpfloop.loop.data.text_lines import RowError
 from lpfloop.stores.records import Prompt
 
 GRADER = Grader.from_config(GradingConfig())

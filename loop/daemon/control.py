@@ -251,18 +251,13 @@ def since_boot(process: psutil.Process) -> float:
     return process.create_time() - psutil.boot_time()
 
 
-def live_paths() -> list[str]:
-    """Return the fields that may change during a run, by their dotted paths."""
-    return [field.path for field in settable() if field.effect == "live"]
-
-
 def with_live(config: RunConfig, path: str, value: object) -> RunConfig:
     """Return `config` with one live field changed, and checked like any configuration.
 
     Raises:
         ConfigError: for a field that is not live, or a value that it cannot have.
     """
-    live = live_paths()
+    live = [field.path for field in settable() if field.effect == "live"]
     if path not in live:
         known = {field.path for field in settable()}
         why = "cannot change while a run is active" if path in known else "is no field"

@@ -22,8 +22,6 @@ from ...policies.engines.chat_template import folds_system, require_chat
 from ...policies.engines.engine import EngineError
 from ...policies.engines.scripted_engine import load_script
 from ...policies.trainers.checks import require_nodes
-from ...policies.trainers.job import Method
-from ...policies.trainers.launch import left_idle, training_gpus
 from ...policies.workers.engine_factory import engine_kind
 from ...policies.workers.identity import check_context, check_folder, is_url
 from ...policies.workers.ray_cluster import ray_cluster
@@ -36,7 +34,7 @@ from ...stores.lake import run_folder
 from ..data.files import InputError
 from ..data.prompt_rows import SPLITS
 from ..data.prompts import load_prompts, notes_of
-from ..recipes.roles import NeededRole, UnplayedRolesError, needed_roles, trainings
+from ..recipes.roles import NeededRole, UnplayedRolesError, needed_roles
 from ..run.models import NO_MODEL, REWARD, locate_model
 from ..run.observed import NOTHING_SEEN, Observed
 from ..stages.people_labels import label_prompts
@@ -54,15 +52,6 @@ PROBES = 32
 """How many endpoints are probed at once."""
 MODELS = ("torch", "transformers")
 TRAIN = (*MODELS, "trl", "accelerate", "datasets", "peft")
-OPTIONAL = {
-    "lancedb": "lpfloop search",
-    "matplotlib": "plots",
-    "jinja2": "lpfloop view",
-    "starlette": "lpfloop view",
-    "uvicorn": "lpfloop view",
-    "ray": "place: ray",
-}
-"""Packages that runs do not need, and the features that need them."""
 BUCKET_REMEDY = (
     "the bucket must exist, and AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY, AWS_REGION and, for "
     "stores other than Amazon's, AWS_ENDPOINT_URL must be set"
@@ -122,15 +111,12 @@ def diagnose(config: RunConfig, lake: Path, name: str = "run") -> Diagnosis:
     """Look at everything that a run with this configuration needs, and whether it is refused."""
     job = Job(config=config, lake=lake, name=name)
     seen, roles, refusal = _rehearse(job)
-    methods = trainings(roles)
     looks = (
         _packages(config, roles),
         *(_look(f"{role.name} model", _role(role)) for role in roles),
-        _trainable(config, roles),
         _look("prompts", _inputs(config, lake)),
         _machine(),
         _look("Ray", _cluster(config, roles)),
-        _look("training", _training_places(config, methods)),
         _memory(config, roles),
         _lake(lake),
         _look("bucket", _bucket(lake), BUCKET_REMEDY),
@@ -187,7 +173,7 @@ def _start(job: Job, seen: Observed) -> Iterator[Finding]:
 
 
 def _packages(config: RunConfig, roles: Sequence[NeededRole]) -> Iterator[Finding]:
-    """Yield the packages that are missing, and those whose features are."""
+    """Yield the packages that are missing."""
     needed = {*installation.core_names(), "math-verify", *(TRAIN if config.iterations > 0 else ())}
     reward = config.reward.model
     if (reward != NO_MODEL and not names_function(reward)) or any(map(_is_here, roles)):
@@ -196,9 +182,6 @@ def _packages(config: RunConfig, roles: Sequence[NeededRole]) -> Iterator[Findin
         if devices.installed_version(name) is None:
             remedy = install_command(name, on_gpu=bool(driver_gpus()))
             yield Finding(name, "missing", "not installed", remedy)
-    for name, feature in OPTIONAL.items():
-        if name not in needed and devices.installed_version(name) is None:
-            yield Finding(name, "note", f"not installed; no run needs it, {feature} does")
 
 
 def _is_here(role: NeededRole) -> bool:
@@ -228,15 +211,6 @@ def _role(role: NeededRole) -> Iterator[Finding]:
             yield from _folder(f"{role.name} model", location, role.engine)
     elif not names_function(role.model):
         yield from _folder(f"{REWARD} model", locate_model(role.model, REWARD), EngineConfig())
-
-
-def _trainable(config: RunConfig, roles: Sequence[NeededRole]) -> Iterator[Finding]:
-    policy = next((r for r in roles if r.name == "policy" and r.named and r.engine), None)
-    if config.iterations == 0 or policy is None or policy.engine is None:
-        return
-    if policy.engine.kind in ("openai", "scripted") or is_url(locate_model(policy.model)):
-        detail = "the policy's weights are not here: it can be sampled and judged, but not trained"
-        yield Finding("policy model", "note", detail, "to train, name a folder with --policy")
 
 
 def _engine(about: str, location: str, engine: EngineConfig) -> Iterator[Finding]:
@@ -338,14 +312,6 @@ def _machine() -> Iterator[Finding]:
 def _cluster(config: RunConfig, roles: Sequence[NeededRole]) -> Iterator[Finding]:
     if any(in_ray(config, roles)):
         yield Finding("Ray", "ok", str(ray_cluster()))
-
-
-def _training_places(config: RunConfig, methods: Sequence[Method]) -> Iterator[Finding]:
-    """Yield the GPUs that a training would leave idle."""
-    training, gpus = config.training, len(training_gpus(config.training))
-    for method in methods:
-        if idle := left_idle(training, getattr(training, method), gpus):
-            yield Finding("training", "note", idle)
 
 
 def _memory(config: RunConfig, roles: Sequence[NeededRole]) -> Iterator[Finding]:

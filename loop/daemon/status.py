@@ -212,9 +212,8 @@ def _whom(folder: Path) -> psutil.Process:
     """Return the process that works on a run."""
     if not alive(folder):
         raise NoDaemonError(f"no daemon works on run {folder.name} on this machine")
-    reader = Reader(folder)
-    who = _last_start(reader)
-    reader.close()
+    with closing(Reader(folder)) as reader:
+        who = _last_start(reader)
     process = _process(who["pid"], who.get("since_boot"))
     if who["host"] != socket.gethostname() or process is None:
         raise ControlError(

@@ -1,7 +1,7 @@
 """How a run can end other than by an error, and the journal's events of its processes."""
 
 START = "start"
-"""A process begins to work on the run: pid, host, started, since_boot."""
+"""A process begins to work on the run: pid, host, started."""
 STAGE = "stage"
 """The process begins a stage that owes something: iteration, stage, done, at."""
 END = "end"

@@ -5,8 +5,8 @@ lake, and is part of unit keys), *cosmetic* (it changes only how fast, where or 
 same rows are made) or *live* (cosmetic, and can be changed during a run).
 """
 
-from collections.abc import Callable, Iterator
-from typing import Annotated, Any, Literal, cast
+from collections.abc import Callable, Iterator, Mapping
+from typing import Annotated, Any, Literal, TypeVar, cast
 from urllib.parse import urlsplit
 
 from pydantic import (
@@ -125,3 +125,15 @@ def leaves(section: Section, prefix: str = "") -> Iterator[tuple[str, object, Fi
             yield from leaves(value, f"{prefix}{name}.")
         else:
             yield f"{prefix}{name}", value, info
+
+
+S = TypeVar("S", bound=Section)
+
+
+def with_values(section: S, values: Mapping[str, object]) -> S:
+    """Return a section with other values by their dotted paths, which are not checked."""
+    for path, value in values.items():
+        name, _, rest = path.partition(".")
+        inner = with_values(getattr(section, name), {rest: value}) if rest else value
+        section = section.model_copy(update={name: inner})
+    return section

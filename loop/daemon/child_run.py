@@ -22,6 +22,7 @@ from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
+from operator import attrgetter
 from pathlib import Path
 from queue import SimpleQueue
 from typing import Any, Literal
@@ -252,9 +253,7 @@ def secrets_of(config: RunConfig) -> list[Override]:
     """Return the keys that a configuration holds, by their places."""
     found = list[Override]()
     for path in (field.path for field in settable() if field.secret):
-        key: object = config
-        for name in path.split("."):
-            key = getattr(key, name, None)
+        key: object = attrgetter(path)(config)
         if isinstance(key, SecretStr):
             found.append(Override(source="api_key", path=path, value=key.get_secret_value()))
     return found

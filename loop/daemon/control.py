@@ -14,20 +14,22 @@ from collections.abc import Generator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import reduce
+from operator import attrgetter, getitem
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any, Literal, Self, cast
+from typing import Any, Literal, Self
 
 import apsw
 import psutil
 from pydantic import ConfigDict, TypeAdapter, ValidationError
 from pydantic.dataclasses import dataclass as message
 
-from ...configs.describe import ConfigField
 from ...configs.load import Override, resolve_config, settable, stored_config
 from ...configs.mistakes import alike, did_you_mean, list_names
-from ...configs.schema import ConfigError, RunConfig, Section
+from ...configs.schema import ConfigError, RunConfig
 from ...configs.secrecy import redact
+from ...configs.section import with_values
 from ...policies.engines.engine import EngineError
 from ...stores.address import run_argument
 from ...stores.journal import FencedError
@@ -221,7 +223,7 @@ class ControlServer:
         """Make a setting effective, then keep it in the journal; undo it if either fails."""
         run, before = self._run, self._run.config
         config = with_live(before, command.path, command.value)
-        value = resolved_at(config, command.path)
+        value = resolved_values(config, [command.path])[command.path]
         try:
             run.configure(config)
             kept = {"op": command.op, "path": command.path, "value": value}
@@ -238,7 +240,7 @@ class ControlServer:
             pid=os.getpid(),
             paused=stop.paused,
             stopping=stop.requested,
-            live=resolved_values(config, [f for f in settable() if f.effect == "live"]),
+            live=resolved_values(config, live_paths()),
         )
 
 
@@ -257,14 +259,15 @@ def with_live(config: RunConfig, path: str, value: object) -> RunConfig:
     Raises:
         ConfigError: for a field that is not live, or a value that it cannot have.
     """
-    live = [field.path for field in settable() if field.effect == "live"]
+    live = live_paths()
     if path not in live:
         known = {field.path for field in settable()}
         why = "cannot change while a run is active" if path in known else "is no field"
         raise ConfigError(f"{path} {why}; {_settable(path, live)}")
     change = Override(source="ctl set", path=path, value=value)
     checked = stored_config({**resolve_config(config), "recipe": config.recipe}, [change], {})
-    changed = _graft(config, checked, path.split("."))
+    # Of the checked configuration only this value is taken: it lacks the secrets.
+    changed = with_values(config, {path: attrgetter(path)(checked)})
     require_replicas(changed, path)
     return changed
 
@@ -277,31 +280,15 @@ def _settable(path: str, live: Sequence[str]) -> str:
     return f"{hint}these can be set: {list_names(alike(path, live), 'all: `lpfloop ctl get`')}"
 
 
-def _graft(config: Any, checked: Any, path: list[str]) -> Any:
-    """Return `config`, secrets included, with the one value at `path` taken from `checked`."""
-    name, *deeper = path
-    value: object = getattr(checked, name)
-    if deeper:
-        value = _graft(getattr(config, name), value, deeper)
-    return cast("Section", config).model_copy(update={name: value})
+def live_paths() -> list[str]:
+    """Return the fields that may change during a run, by their dotted paths."""
+    return [field.path for field in settable() if field.effect == "live"]
 
 
-def resolved_at(config: RunConfig, path: str) -> Json:
-    """Return one value of the configuration as plain data."""
-    return resolved_values(config, [f for f in settable() if f.path == path])[path]
-
-
-def resolved_values(config: RunConfig, fields: Sequence[ConfigField]) -> dict[str, Json]:
-    """Return the values of some fields of the configuration as plain data, by their paths."""
+def resolved_values(config: RunConfig, paths: Sequence[str]) -> dict[str, Json]:
+    """Return some values of the configuration as plain data, by their dotted paths."""
     whole: Any = resolve_config(config)
-    found = dict[str, Json]()
-    for field in fields:
-        *sections, name = field.path.split(".")
-        values = whole
-        for section in sections:
-            values = values[section]
-        found[field.path] = values[name]
-    return found
+    return {path: reduce(getitem, path.split("."), whole) for path in paths}
 
 
 def ask(folder: Path, command: Command) -> State:

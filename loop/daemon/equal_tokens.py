@@ -15,17 +15,18 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
 from itertools import product
+from operator import attrgetter
 from pathlib import Path
 from statistics import fmean
-from typing import cast, get_args
 
 import polars as pl
 
-from ...configs.annotation import INITIAL, Role
+from ...configs.annotation import INITIAL
 from ...configs.own_function import names_function
 from ...configs.recipe_names import short_name
 from ...configs.recipes import Annotated, Graded
 from ...configs.schema import ConfigError, RunConfig
+from ...configs.section import with_values
 from ...policies.trainers.job import ONLINE
 from ...stores.side_evals import side_eval_of
 from ..data.splits import DEV, PARTS, TRAIN
@@ -36,9 +37,7 @@ from ..lake.query.figures import measured_metrics
 from ..lake.query.policy_figures import USUAL, values_of
 from ..lake.query.runs import open_run
 from ..recipes import recipe_entry
-from ..recipes.trial_settings import Trial
 from ..run.models import is_rewarded
-from .control import resolved_at
 from .job import Job
 from .plan import PlannedStage
 from .planning import dry_plan
@@ -65,7 +64,7 @@ SHARED = (
     *("prompts.chunk", "injection_guard"),
 )
 """The settings that all methods take over from the first: the start, judges and measurements."""
-ANNOTATORS = [f"annotation.{role}.model" for role in get_args(Role)]
+ANNOTATORS = [f"annotation.{role}.model" for role in ("strong", "medium", "weak")]
 USUALLY: Mapping[str, object] = {
     # The last policy is compared: no run chooses an earlier one, or ends early.
     "verdict.on_regression": "continue",
@@ -155,13 +154,14 @@ class EqualComparison:
         own = {path: value for part in (*over, {"seed": seed}) for path, value in part.items()}
         config = self.suite.load(recipe, OPTION, own)
         parts = config.prompts.parts
-        sizes = {part: PROPORTION * getattr(parts, part) for part in PARTS}
-        changed: dict[str, object] = {"parts": parts.model_copy(update=sizes)}
+        changed: dict[str, object] = {
+            f"prompts.parts.{part}": PROPORTION * getattr(parts, part) for part in PARTS
+        }
         makes_reward = isinstance(config.recipe, Annotated | Graded) and not is_rewarded(config)
         if stepped_method(config) and not makes_reward:
             # Its steps may take from all prompts, as other methods may.
-            changed["per_iteration"] = None
-        return config.model_copy(update={"prompts": config.prompts.model_copy(update=changed)})
+            changed["prompts.per_iteration"] = None
+        return with_values(config, changed)
 
     def _trial_size(self, recipe: str) -> tuple[RunSize, int]:
         """Return the size of a trial, by a plan of a few prompts or steps, and the prompts there.
@@ -206,7 +206,9 @@ class EqualComparison:
         own, tried = self._config(recipe, seed), recipe_entry(recipe).trials or ({},)
         for number, trial in enumerate(tried[: self.trials], start=1):
             name = f"{self.suite.prefix}-trial-{short_name(recipe)}-{number}"
-            trials[name] = settings = _scaled(trial, own)
+            trials[name] = settings = {
+                path: float(f"{attrgetter(path)(own) * by:.6g}") for path, by in trial.items()
+            }
             self.note(f"{name}: trial of {recipe}, {size}: {_settings_text(settings)}")
             # Held-out prompts choose nothing: a trial is not measured on them.
             few = {"prompts.max_test": 1, "assessment.kl": False, **size.settings()}
@@ -227,12 +229,6 @@ class EqualComparison:
     def _work_on(self, name: str, recipe: str, seed: int, *over: Mapping[str, object]) -> None:
         job = Job(config=self._config(recipe, seed, *over), lake=self.suite.lake, name=name)
         work_on(job, self.turn, self.note)
-
-
-def _scaled(trial: Trial, config: RunConfig) -> dict[str, float]:
-    """Return the changes of a trial to a configuration that has the preset's own settings."""
-    values = {path: cast("float", resolved_at(config, path)) * by for path, by in trial.items()}
-    return {path: float(f"{value:.6g}") for path, value in values.items()}
 
 
 def _settings_text(settings: Mapping[str, float]) -> str:
@@ -287,13 +283,12 @@ def _dev_scores(lake: Path, names: Iterable[str]) -> tuple[str, dict[str, float]
     measured = dict[str, dict[str, float]]()
     for name in names:
         with closing(open_run(lake, name)) as run:
-            rows = measured_scores(run)
-        scores = rows.filter(pl.col("benchmark") == DEV, pl.col("iteration") > 0)
+            every = measured_scores(run)
+        scores = every.filter(pl.col("benchmark") == DEV, pl.col("iteration") > 0)
         metrics = measured_metrics(scores)
         found = {figure: values_of(scores, figure, metrics) for figure in USUAL}
         means = {figure: fmean(of[max(of)].values()) for figure, of in found.items() if of}
         if means:
             measured[name] = means
-    shared = (f for f in USUAL if all(f in means for means in measured.values()))
-    figure = next(shared, "")
+    figure = next((f for f in USUAL if all(f in means for means in measured.values())), "")
     return figure, {name: means[figure] for name, means in measured.items() if figure}

@@ -8,6 +8,7 @@ import os
 import shutil
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from operator import attrgetter
 from pathlib import Path
 
 import psutil
@@ -195,14 +196,12 @@ def require_replicas(config: RunConfig, path: str) -> None:
     Raises:
         ConfigError: naming the setting that cannot be followed.
     """
-    *sections, name = path.split(".")
+    section, _, name = path.rpartition(".")
     if name not in ("replicas", "place"):
         return
-    found: object = config
-    for section in sections:
-        found = getattr(found, section)
+    found: object = attrgetter(section)(config)
     if isinstance(found, EngineConfig | RewardConfig):
-        placements(found, ".".join(sections))
+        placements(found, section)
 
 
 LEAST_RATE = 1e-5

@@ -16,6 +16,7 @@ from ...configs.load import resolve_config
 from ...configs.own_function import names_function
 from ...configs.recipes import Pooled, Scheduled
 from ...configs.schema import BudgetConfig, ConfigError, EngineConfig, RunConfig
+from ...configs.section import with_values
 from ...configs.training import OnlineSettings
 from ...critics.feedback import FeedbackCritic
 from ...critics.verify import own_verifier
@@ -371,37 +372,25 @@ def _shorten(config: RunConfig, sample: PromptSample) -> RunConfig:
 
     Its stages run one by one, in one thread.
     """
-    prompts, training = config.prompts, config.training
-    margin = None if prompts.variance.margin is None else 0.0
-    stepped = dict[str, OnlineSettings]()
+    changed: dict[str, object] = {
+        "iterations": min(config.iterations, rehearsed_iterations(config)),
+        "budget": BudgetConfig(),
+        "overlap": False,
+        "prompts.chunk": sample.chunk,
+        "prompts.per_iteration": None,
+        "prompts.max_test": None,
+        "prompts.max_dev": None,
+        "prompts.parts": sample.parts,
+        "training.min_pairs": 1,
+        "training.next_token.weight": 0.0,
+    }
+    if config.prompts.variance.margin is not None:
+        changed["prompts.variance.margin"] = 0.0
     for name in sorted(ONLINE):
-        online: OnlineSettings = getattr(training, name)
-        few = {"max_steps": STEPS, "publish_every": min(1, online.publish_every)}
-        stepped[name] = online.model_copy(update=few)
-    return config.model_copy(
-        update={
-            "iterations": min(config.iterations, rehearsed_iterations(config)),
-            "budget": BudgetConfig(),
-            "overlap": False,
-            "prompts": prompts.model_copy(
-                update={
-                    "chunk": sample.chunk,
-                    "per_iteration": None,
-                    "max_test": None,
-                    "max_dev": None,
-                    "parts": sample.parts,
-                    "variance": prompts.variance.model_copy(update={"margin": margin}),
-                }
-            ),
-            "training": training.model_copy(
-                update={
-                    "min_pairs": 1,
-                    "next_token": training.next_token.model_copy(update={"weight": 0.0}),
-                    **stepped,
-                }
-            ),
-        }
-    )
+        online: OnlineSettings = getattr(config.training, name)
+        changed[f"training.{name}.max_steps"] = STEPS
+        changed[f"training.{name}.publish_every"] = min(1, online.publish_every)
+    return with_values(config, changed)
 
 
 def rehearsed_iterations(config: RunConfig) -> int:

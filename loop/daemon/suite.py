@@ -49,8 +49,8 @@ class Suite:
 
     def load(self, recipe: str, option: str, own: Mapping[str, object]) -> RunConfig:
         """Return a recipe's configuration; `own`, which `option` sets, overrides the user's."""
-        layers = [*self.overrides, *overrides(option, own)]
-        return load_config(self.config, recipe, layers, self.env)
+        given = (*self.overrides, *overrides(option, own))
+        return load_config(self.config, recipe, given, self.env)
 
 
 def chosen_recipes(text: str) -> tuple[str, ...]:
@@ -138,7 +138,7 @@ def work_on(
 
 def shared_settings(config: RunConfig, paths: tuple[str, ...]) -> dict[str, object]:
     """Return a run's settings below these paths, without secrets, for the other runs."""
-    known = [f for f in settable() if f.path.startswith(paths) and not f.secret]
+    known = [f.path for f in settable() if f.path.startswith(paths) and not f.secret]
     return {**resolved_values(config, known)}
 
 
@@ -150,9 +150,6 @@ def overrides(source: str, values: Mapping[str, object]) -> list[Override]:
 def made_model(lake: Path, name: str, table: str) -> str:
     """Return the folder of the model that a run has made last; `table` is the table of its kind."""
     with closing(open_run(lake, name)) as run:
-        if table == CHECKPOINTS:
-            path = checkpoints(run)[-1].path
-        else:
-            paths = run.scan(table).select("iteration", "path").sort("iteration").collect()
-            path = str(paths["path"][-1])
+        rows = run.scan(table).sort("iteration").select("path").collect()
+        path = checkpoints(run)[-1].path if table == CHECKPOINTS else str(rows.item(-1, 0))
     return str((run.folder / path).resolve())

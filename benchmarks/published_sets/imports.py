@@ -53,8 +53,7 @@ def _imported(folder: Path, name: str) -> str:
         except InputError as error:
             return f"refused: {str(error).replace(f'{folder}/', '')}"
     said = f"{done.read:,} rows of {done.form}: {counts(done.rows)}"
-    unused = done.notes.unused_fields()
-    return f"{said}; {unused}" if unused else said
+    return "; ".join([said, *done.notes.sentences()])
 
 
 IMPORTS: Mapping[str, Study] = {

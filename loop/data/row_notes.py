@@ -115,38 +115,22 @@ class RowNotes:
         }
 
     def sentences(self) -> Iterator[str]:
-        """Yield the report in sentences."""
-        sentences = (self.unused_fields(), self._skipped_rows(), self._unfit_sentence())
-        yield from filter(None, sentences)
+        """Yield the report in sentences: unused fields, unreadable rows, unfit pairs."""
+        if self.unused:
+            fields = [f"{name} ({n:,})" for name, n in self.unused.most_common()]
+            yield f"fields not used, of {self.rows:,} rows: {_list_first(fields, NAMED)}"
+        if self.skipped:
+            first = _list_first(self.skipped, FIRST)
+            yield f"rows left out as unreadable: {len(self.skipped):,}: {first}"
+        if self.unfit:
+            reasons = (f"{len(r):,} {why} ({r[0]})" for why, r in sorted(self.unfit.items()))
+            yield f"pairs left out: {', '.join(reasons)}"
 
-    def unused_fields(self) -> str | None:
-        """Return a sentence on the unused fields, or None if all were taken."""
-        if not self.unused:
-            return None
-        named = [f"{name} ({n:,})" for name, n in self.unused.most_common(NAMED)]
-        more = len(self.unused) - len(named)
-        listed = ", ".join([*named, *([f"and {more:,} more"] if more > 0 else [])])
-        return f"fields not used, of {self.rows:,} rows: {listed}"
 
-    def _skipped_rows(self) -> str | None:
-        """Return a sentence on the skipped rows, or None if all were read."""
-        if not self.skipped:
-            return None
-        first = "; ".join(self.skipped[:FIRST])
-        more = len(self.skipped) - FIRST
-        rows = "row was" if len(self.skipped) == 1 else "rows were"
-        rest = f"; and {more:,} more" if more > 0 else ""
-        return f"{len(self.skipped):,} {rows} left out as unreadable: {first}{rest}"
-
-    def _unfit_sentence(self) -> str | None:
-        count = sum(map(len, self.unfit.values()))
-        if not count:
-            return None
-        first = "; ".join(
-            f"{len(rows):,} {reason} ({rows[0]}{', ...' if rows[1:] else ''})"
-            for reason, rows in sorted(self.unfit.items())
-        )
-        return f"{count:,} {'pair was' if count == 1 else 'pairs were'} left out: {first}"
+def _list_first(items: Sequence[str], most: int) -> str:
+    """Return the first items, and how many more there are."""
+    rest = len(items) - most
+    return "; ".join([*items[:most], *([f"and {rest:,} more"] if rest > 0 else [])])
 
 
 def _filter_count(outcome: str, count: int, examples: tuple[str, ...]) -> FilterCount:

@@ -108,19 +108,16 @@ class Pools:
 
     def _overlaid(self, base: dict[str, Any], entry: dict[str, Any]) -> dict[str, Any]:
         """Return an entry laid over the one of its name that it starts from."""
-        parts = {
-            name: base[name] | part for name, part in entry.items() if self._merges(name, part)
-        }
-        return base | entry | parts
-
-    def _merges(self, name: str, part: object) -> bool:
-        return name in self.nested and isinstance(part, dict)
+        nested = (n for n in self.nested if isinstance(entry.get(n), dict))
+        return base | entry | {name: base[name] | entry[name] for name in nested}
 
     def _document(self, path: Path) -> dict[str, object]:
-        names = ", ".join(self.shipped_names())
-        missing = f"no pool of {self.items} can be read"
-        hint, integer_keys = f"; shipped are {names}", bool(self.nested)
-        document = read_yaml(path, missing=missing, hint=hint, integer_keys=integer_keys)
+        document = read_yaml(
+            path,
+            missing=f"no pool of {self.items} can be read",
+            hint=f"; shipped are {', '.join(self.shipped_names())}",
+            integer_keys=bool(self.nested),
+        )
         fields = cast("dict[object, object]", document) if isinstance(document, dict) else {}
         unknown = [key for key in fields if key not in (self.items, EXTENDS)]
         if not fields or unknown:

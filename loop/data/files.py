@@ -10,11 +10,9 @@ the file and the place.
 import codecs
 import hashlib
 import json
-import os
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from errno import ENOENT
 from pathlib import Path
 
 from ...stores.hub_cache import dataset_name, not_cached, snapshot
@@ -159,29 +157,21 @@ def _data_files(place: Path) -> list[Path]:
     Raises:
         InputError: if data files are missing, or are of several splits.
     """
+    folder, split = (place, None) if place.is_dir() else (place.parent, place.name)
     try:
-        return _data_files_of(place)
+        parts = _parts(folder)
     except OSError as error:
         raise unreadable(place, error) from error
-
-
-def _data_files_of(place: Path) -> list[Path]:
-    if place.is_dir():
-        return _of_folder(place)
-    parts = _parts(place.parent) if place.parent.is_dir() else {}
-    if parts.get(place.name):
-        return _whole(parts[place.name])
-    if any(parts):
-        raise InputError(f"{place}: no such file or folder{_list_splits(place.parent, parts)}")
-    raise FileNotFoundError(ENOENT, os.strerror(ENOENT))
-
-
-def _of_folder(folder: Path) -> list[Path]:
-    parts = _parts(folder)
+    names = " or ".join(str(folder / name) for name in sorted(parts)[:8] if name)
+    hint = f"; name {names}" if names else ""
+    if split is not None:
+        if parts.get(split):
+            return _whole(parts[split])
+        raise InputError(f"{place}: no such file or folder{hint}")
     if len(parts) == 1:
         return _whole(next(iter(parts.values())))
     if parts:
-        raise InputError(f"{folder}: holds several parts{_list_splits(folder, parts)}")
+        raise InputError(f"{folder}: holds several parts{hint}")
     raise InputError(
         f"{folder}: holds no data files ({', '.join(ENDINGS)}); a loading script is never run"
     )
@@ -194,12 +184,6 @@ def _parts(folder: Path) -> dict[str, list[Path]]:
         return groups
     below = sorted(sub for sub in folder.iterdir() if sub.is_dir() and _groups(sub))
     return _groups(below[0]) if len(below) == 1 else {sub.name: [] for sub in below}
-
-
-def _list_splits(folder: Path, groups: Mapping[str, object]) -> str:
-    """Return the half sentence that lists the splits to choose from."""
-    names = " or ".join(str(folder / name) for name in sorted(groups)[:8] if name)
-    return f"; name {names}" if names else ""
 
 
 def _groups(folder: Path) -> dict[str, list[Path]]:

@@ -127,7 +127,7 @@ def test_endless_line_and_missing_files(file, tmp_path) -> None:
     path = file(b'{"prompt": "' + b"x" * LONGEST_LINE + b'"}')
     assert "line 1: longer than" in refusal(path)
     path.unlink()
-    assert "No such file" in refusal(tmp_path / "none.jsonl")
+    assert "no such file" in refusal(tmp_path / "none.jsonl")
     assert "holds no data files" in refusal(tmp_path)
 
 

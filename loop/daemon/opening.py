@@ -46,14 +46,13 @@ from ..stages.mix import mix_fingerprint
 from ..stages.people_labels import labels_fingerprint, labels_of
 from ..stages.supervised_set import supervised_fingerprint
 from ..stages.unscored import to_retry
-from .call_costs import costs_in
 from .control import ControlServer
 from .iterations import deciding
 from .job import SEEN, Job, fingerprint_of, keep_own_files, open_journal, own_digests, own_files
 from .machine_check import devices, require_fit, require_layers, require_places
 from .memory_check import MemoryStages, require_memory
 from .rehearsal import Rehearsal, rehearse
-from .stand_ins import LONGEST_REPLY
+from .stand_ins import LONGEST_REPLY, costs_in
 from .trackers import require_trackers
 
 

@@ -27,11 +27,10 @@ from ..run.budget import Prices
 from ..run.models import is_endpoint, locate_model
 from ..run.observed import Observed
 from ..stages.online_rl import ON_THE_WAY
-from .call_costs import CallCosts
 from .iterations import PROMPTS_A_PART
 from .rehearsal import Rehearsal
 from .run_request import VERIFIER
-from .stand_ins import LETTERS_A_TOKEN, RehearsedStage
+from .stand_ins import LETTERS_A_TOKEN, CallCosts, ModelCalls, RehearsedStage
 
 STEP_STAGE = re.compile(r":step-([0-9]+):")
 """The part of an eval set stage's label for a policy that was published at a step of a training."""
@@ -169,11 +168,13 @@ def plan_of(
     """
     config, sample = rehearsal.config, rehearsal.sample
     count = max(len(prompts), sample.train)
-    scaling = _Scaling(config=config, prompts=count, costs=costs or {})
-    once = list(_each_step(config, [scaling.stage(stage) for stage in rehearsal.stages]))
+    planned = [_plan_stage(config, stage, count, costs or {}) for stage in rehearsal.stages]
+    once = list(_each_step(config, planned))
     last = config.iterations if rehearsal.ends is None else max(s.iteration for s in once)
     stages = list(_stages_of_turns(once, last))
     jobs = [s.job for s in rehearsal.stages if s.job is not None]
+    called = [a.served for s in rehearsal.stages for a in s.calls.values()]
+    prices = Prices.of(config)
     return Plan(
         recipe=config.recipe.name,
         iterations=config.iterations,
@@ -187,7 +188,7 @@ def plan_of(
         too_few=_too_few(config, once),
         memory=tuple(memory),
         left_out=sample.left_out,
-        unpriced=tuple(_unpriced_models(rehearsal)),
+        unpriced=tuple(sorted({each.name for each in called if prices.is_missing(each)})),
         money_limit=config.budget.money,
     )
 
@@ -240,70 +241,56 @@ def _each_step(config: RunConfig, once: Sequence[PlannedStage]) -> Iterator[Plan
                 yield replace(stage, stage=name)
 
 
-@dataclass(frozen=True, kw_only=True)
-class _Scaling:
-    """From the requests of a sample of a run's prompts to the requests of all."""
-
-    config: RunConfig
-    prompts: int
-    costs: CallCosts
-
-    def stage(self, stage: RehearsedStage) -> PlannedStage:
-        scale = stage.group.scale
-        rows = round(stage.rows * scale)
-        online = _online(self.config, stage)
-        units = self._units(stage) if online is None else planned_steps(rows, online)
-        answers = None if online is None else units * online.rollouts
-        requests = [
-            (a, scale if answers is None else answers / max(1, a.calls))
-            for a in stage.calls.values()
-        ]
-        money = Prices.of(self.config).money
-        planned = PlannedStage(
-            iteration=stage.iteration,
-            stage=stage.stage,
-            units=units,
-            model=", ".join(dict.fromkeys(a.served.name for a, _ in requests)),
-            calls=round(sum(times * a.calls for a, times in requests)),
-            judge_calls=round(
-                sum(times * a.calls for a, times in requests if stage.judge or a.judges)
-            ),
-            prompt_tokens=round(sum(times * a.prompt_tokens for a, times in requests)),
-            tokens=round(sum(times * a.tokens for a, times in requests)),
-            most_tokens=round(sum(times * a.most_tokens for a, times in requests)),
-            measured=all(a.measured for a, _ in requests) and bool(requests),
-            money=sum(
-                times * money(a.served, prompt_tokens=a.prompt_tokens, tokens=a.tokens)
-                for a, times in requests
-            ),
-            scored=round(stage.scored * scale),
-            rows=rows,
-            steps=self._steps(stage, rows),
-        )
-        return replace(planned, seconds=self._seconds(planned))
-
-    def _units(self, stage: RehearsedStage) -> int:
-        if stage.stage == "prompts":
-            return math.ceil(self.prompts / PROMPTS_A_PART)
-        if not stage.by_chunk:
-            return stage.units
-        return math.ceil(stage.group.total / self.config.prompts.chunk)
-
-    def _steps(self, stage: RehearsedStage, rows: int) -> int:
-        """Return the optimizer steps of a training on rows, or the steps of an online one."""
-        online = _online(self.config, stage)
-        if online is not None:
-            return planned_steps(rows, online)
-        if stage.job is None or stage.job.online is not None:
-            return 0
+def _plan_stage(
+    config: RunConfig, stage: RehearsedStage, prompts: int, costs: CallCosts
+) -> PlannedStage:
+    """Return a stage's work for all prompts of a run, from its work for the rehearsed sample."""
+    scale, online = stage.group.scale, _online(config, stage)
+    rows, calls = round(stage.rows * scale), list(stage.calls.values())
+    units, steps = _units(config, stage, prompts), 0
+    if online is not None:
+        units = steps = planned_steps(rows, online)
+    elif stage.job is not None and stage.job.online is None:
         settings = stage.job.settings
-        return math.ceil(math.ceil(rows / settings.batch_size) * settings.epochs)
+        steps = math.ceil(math.ceil(rows / settings.batch_size) * settings.epochs)
 
-    def _seconds(self, planned: PlannedStage) -> float | None:
-        known = self.costs.get(planned.stage)
-        if known is None or known.seconds is None:
-            return None
-        return known.seconds * (planned.calls or planned.steps or planned.scored)
+    def times(made: ModelCalls) -> float:
+        return scale if online is None else units * online.rollouts / max(1, made.calls)
+
+    def total(name: str, made: Sequence[ModelCalls] = calls) -> int:
+        return round(sum(times(each) * getattr(each, name) for each in made))
+
+    money, scored = Prices.of(config).money, round(stage.scored * scale)
+    known = costs.get(stage.stage)
+    seconds = None if known is None else known.seconds
+    return PlannedStage(
+        iteration=stage.iteration,
+        stage=stage.stage,
+        units=units,
+        model=", ".join(dict.fromkeys(each.served.name for each in calls)),
+        calls=total("calls"),
+        judge_calls=total("calls", [each for each in calls if stage.judge or each.judges]),
+        prompt_tokens=total("prompt_tokens"),
+        tokens=total("tokens"),
+        most_tokens=total("most_tokens"),
+        measured=all(each.measured for each in calls) and bool(calls),
+        money=sum(
+            times(each) * money(each.served, prompt_tokens=each.prompt_tokens, tokens=each.tokens)
+            for each in calls
+        ),
+        scored=scored,
+        rows=rows,
+        steps=steps,
+        seconds=None if seconds is None else seconds * (total("calls") or steps or scored),
+    )
+
+
+def _units(config: RunConfig, stage: RehearsedStage, prompts: int) -> int:
+    if stage.stage == "prompts":
+        return math.ceil(prompts / PROMPTS_A_PART)
+    if not stage.by_chunk:
+        return stage.units
+    return math.ceil(stage.group.total / config.prompts.chunk)
 
 
 def _online(config: RunConfig, stage: RehearsedStage) -> OnlineSettings | None:
@@ -311,13 +298,6 @@ def _online(config: RunConfig, stage: RehearsedStage) -> OnlineSettings | None:
     if stage.job is None or stage.job.method != stage.stage:
         return None
     return getattr(config.training, stage.stage) if stage.stage in ONLINE else None
-
-
-def _unpriced_models(rehearsal: Rehearsal) -> list[str]:
-    """Return the models elsewhere that are called and lack a price."""
-    prices = Prices.of(rehearsal.config)
-    models = [a.served for stage in rehearsal.stages for a in stage.calls.values()]
-    return sorted({served.name for served in models if prices.is_missing(served)})
 
 
 def _roles(config: RunConfig, seen: Observed) -> list[PlannedRole]:

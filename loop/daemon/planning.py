@@ -27,7 +27,6 @@ from ..run.observed import Observed
 from ..run.reporter import log_event
 from ..run.run import Run
 from ..stages.people_labels import labels_of
-from .call_costs import costs_in
 from .job import Job, require_forkable
 from .loop import required_prompts
 from .memory_check import gib, memory_of
@@ -35,7 +34,7 @@ from .opening import rehearse_job, required_roles
 from .plan import Plan, plan_of
 from .rehearsal import Rehearsal, RehearsalError, rehearse
 from .run_request import VERIFIER
-from .stand_ins import LONGEST_REPLY
+from .stand_ins import LONGEST_REPLY, costs_in
 
 WIDTH = 80
 UNITS = ("", "k", "M", "G", "T")

@@ -50,12 +50,12 @@ from ..stages.complete import COMPLETE
 from ..stages.people_labels import TAKE_LABELS
 from ..stages.supervised_set import STAGE as SUPERVISED
 from ..stages.supervised_set import read_supervised, source_of
-from .call_costs import CallCosts
 from .iterations import turn
 from .logs import Tee
 from .prompt_sample import PromptGroup, PromptSample, sample_prompts
 from .stand_ins import (
     LONGEST_REPLY,
+    CallCosts,
     Notes,
     RehearsedStage,
     StandInModels,

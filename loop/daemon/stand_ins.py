@@ -1,13 +1,16 @@
 """Stand-ins for models, trainers and verifiers in a rehearsal: they answer at once.
 
 Their requests are recorded under the stage that sends them. A stand-in judge replies in the form
-that its request demands (`Request.example`), a policy with filler as long as its answers may be.
+that its request demands (`Request.example`), a policy with filler as long as its answers may be, or
+as long as the answers of earlier runs in the lake were.
 """
 
+import json
 import math
 import random
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass, field
 from functools import lru_cache
 from itertools import cycle, islice
@@ -17,7 +20,7 @@ from typing import Any
 import polars as pl
 
 from ...configs.own_function import OwnFunction
-from ...configs.schema import EngineConfig
+from ...configs.schema import EngineConfig, RunConfig
 from ...configs.training import OnlineSettings
 from ...critics.verify import Verdict, Verifier
 from ...policies.engines.canary import write_canary
@@ -49,13 +52,71 @@ from ...policies.trainers.step_policies import published_steps, seal_policy, ste
 from ...policies.trainers.train_model import TrainResult
 from ...policies.trainers.work_folder import TrainerProgress
 from ...stores.durable import make_folder, write_file
+from ...stores.journal_file import DamagedJournalError
+from ...stores.journal_reader import JournalError, Reader, StageState
+from ...stores.lake import run_folder, run_names
 from ...stores.records import Candidate, Message, Prompt
 from ..run.engine_client import engine_sampling
 from ..run.engine_client import letters as letters_of
 from ..run.handles import Planned
 from ..run.models import ANNOTATION, COMPLETION, NO_MODEL, POLICY, Models, Served, locate_model
-from .call_costs import CallCost, CallCosts
 from .prompt_sample import PromptGroup
+
+EARLIER = 5
+"""How many runs of a lake are searched for the costs of calls."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CallCost:
+    """The measured cost of a stage's call: mean tokens and letters of an answer.
+
+    `density` is the tokens that a letter of a prompt took, `seconds` wall time of the whole stage a
+    call. None is unmeasured.
+    """
+
+    tokens: float
+    letters: float | None = None
+    density: float | None = None
+    seconds: float | None = None
+
+
+CallCosts = Mapping[str, CallCost]
+"""By stage, as `status` calls it, without its iteration."""
+
+
+def costs_in(lake: Path, config: RunConfig) -> CallCosts:
+    """Return the costs of calls of each stage in earlier runs of the same models, the latest first.
+
+    A run that cannot be read, as one of an older lpfloop, is skipped.
+    """
+    found: dict[str, CallCost] = {}
+    own = [config.policy.model, config.critic.model]
+    for name in reversed(run_names(lake)[-EARLIER:]) if lake.is_dir() else ():
+        try:
+            reader = Reader(run_folder(lake, name))
+        except (JournalError, DamagedJournalError):
+            continue
+        with closing(reader):
+            stored = json.loads(reader.meta("config") or "{}")
+            same = [stored.get(role, {}).get("model") for role in ("policy", "critic")] == own
+            for state in reversed(reader.stages()) if same else ():
+                calls = state.totals.get("calls", 0) or state.totals.get("rows", 0)
+                if calls and state.done == state.planned:
+                    found.setdefault(state.stage, _cost(state, calls))
+    return found
+
+
+def _cost(state: StageState, calls: float) -> CallCost:
+    """Return the mean cost of a call of a stage; a training counts no letters."""
+    sums = state.totals
+    letters = sums.get("prompt_letters", 0)
+    return CallCost(
+        tokens=sums.get("tokens", 0) / calls,
+        letters=sums["letters"] / calls if "letters" in sums else None,
+        density=sums.get("prompt_tokens", 0) / letters if letters else None,
+        seconds=state.seconds / calls,
+    )
+
 
 LETTERS_A_TOKEN = 4
 """English prose: assumed for models whose tokenizer is not on this machine."""

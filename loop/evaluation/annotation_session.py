@@ -18,11 +18,16 @@ from ...stores.frames import frame_rows
 from ...stores.keys import Json, canonical_json, derive_seed
 from ...stores.lake import RunReader
 from ...stores.records import Candidate, Critique, Message, Order, Preferred, Prompt, storable
-from ..data.assignments import Taken, next_place
 from ..data.files import InputError
 from ..data.judged_candidates import HUMAN, TRUSTED
 from ..lake.annotations.bring_in import judgment_rows
-from ..lake.annotations.judging_queue import JudgedItem, QueueRequest, queue_items
+from ..lake.annotations.judging_queue import (
+    JudgedItem,
+    QueueRequest,
+    Taken,
+    next_place,
+    queue_items,
+)
 from ..lake.trace.find_row import find
 from .people_agreement import PeopleAgreement, people_agreement
 

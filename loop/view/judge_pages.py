@@ -18,11 +18,10 @@ from starlette.responses import RedirectResponse, Response
 from ...stores.annotation_ledger import LEDGER, has_ledger
 from ...stores.lake import RunReader
 from ...stores.lock import LockedError
-from ..data.assignments import Overlap
 from ..data.files import InputError
 from ..evaluation.annotation_session import AnnotationSession, JudgingCard, Opinion
 from ..lake.annotations.bring_in import bring_in_alone, waiting
-from ..lake.annotations.judging_queue import OVERLAP, QueueRequest
+from ..lake.annotations.judging_queue import OVERLAP, Overlap, QueueRequest
 from .viewing import Viewing, address
 
 LONGEST = 100_000

@@ -12,9 +12,8 @@ from rows import CANDIDATE, CRITIQUE, PROMPT, REWARD
 from lpfloop.configs.load import load_config
 from lpfloop.configs.schema import RunConfig
 from lpfloop.critics.text_forms import reply_of
-from lpfloop.loop.data.assignments import Overlap
 from lpfloop.loop.evaluation.annotation_session import AnnotationSession, JudgingCard, Opinion
-from lpfloop.loop.lake.annotations.judging_queue import QueueRequest
+from lpfloop.loop.lake.annotations.judging_queue import Overlap, QueueRequest
 from lpfloop.loop.lake.query.runs import open_run
 from lpfloop.loop.tiny import reviewer as tiny_reviewer
 from lpfloop.policies.engines.engine import Request, Sampling

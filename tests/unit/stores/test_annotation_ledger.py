@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from lpfloop.loop.data.assignments import Overlap, Taken, next_place
+from lpfloop.loop.lake.annotations.judging_queue import Overlap, Taken, next_place
 from lpfloop.stores.annotation_ledger import (
     LEDGER,
     AnnotationLedger,

@@ -5,7 +5,7 @@ from collections import Counter, defaultdict
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lpfloop.loop.data.assignments import Overlap, Taken, next_place
+from lpfloop.loop.lake.annotations.judging_queue import Overlap, Taken, next_place
 
 
 class Table:

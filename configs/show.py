@@ -1,20 +1,16 @@
-"""A configuration for readers: YAML, differences, JSON Schema."""
+"""A configuration for readers: YAML, and differences."""
 
 import textwrap
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import takewhile
-from typing import Any, cast
+from typing import cast
 
 import yaml
-from pydantic import TypeAdapter
 from pydantic_core import to_jsonable_python
 
 from .describe import effect_of, is_secret
-from .engines import ModelsByName
 from .load import defaults_of
-from .read import EXTENDS, presets
-from .recipe_names import recipe_classes
 from .schema import RunConfig
 from .section import Effect, Section, leaves
 
@@ -132,35 +128,3 @@ def _values(config: RunConfig) -> dict[str, object]:
         for path, value, info in leaves(config)
         if not is_secret(info)
     }
-
-
-DIALECT = "https://json-schema.org/draft/2020-12/schema"
-REFERENCE = "#/$defs/{model}"
-
-
-def json_schema() -> dict[str, Any]:
-    """Return the schema of a configuration file, with the settings of every shipped recipe."""
-    schema: dict[str, Any] = RunConfig.model_json_schema(ref_template=REFERENCE)
-    kinds = recipe_classes()
-    for name, kind in kinds.items():
-        own = TypeAdapter(kind).json_schema(ref_template=REFERENCE)
-        own["properties"]["name"]["const"] = name
-        schema["$defs"] |= own.pop("$defs", {})
-        schema["$defs"][kind.__name__] = own
-    del schema["$defs"]["Recipe"]
-    function = {
-        "type": "object",
-        "description": "a function of your own, as ./FILE.py:NAME",
-        "properties": {"name": {"type": "string", "pattern": ":"}},
-        "required": ["name"],
-    }
-    shipped = [{"$ref": REFERENCE.format(model=kind.__name__)} for kind in kinds.values()]
-    schema["properties"]["recipe"] = {"anyOf": [*shipped, function]}
-    models = ModelsByName.model_json_schema(ref_template=REFERENCE)
-    schema["$defs"] |= models["$defs"]
-    schema["properties"] |= models["properties"]
-    schema["properties"][EXTENDS] = {
-        "type": "string",
-        "description": f"the preset world ({', '.join(presets())}) or file that this one builds on",
-    }
-    return {"$schema": DIALECT, **schema}

@@ -32,10 +32,7 @@ def show_config(
         bool, typer.Option("--defaults", help="Also show settings at their default.")
     ] = False,
     schema: Annotated[
-        bool,
-        typer.Option(
-            "--schema", help="List every field that can be set; with --json as a JSON Schema."
-        ),
+        bool, typer.Option("--schema", help="List every field that can be set.")
     ] = False,
     lake: Lake = DEFAULT_LAKE,
     out: DocumentOutput,
@@ -86,11 +83,8 @@ def _print_schema(out: Output) -> None:
     import polars as pl
 
     from ...configs.describe import every_field
-    from ...configs.show import flow, json_schema
+    from ...configs.show import flow
 
-    if out.as_json:
-        out.document(json_schema(), lambda: None)
-        return
     rows = [
         {
             "field": f"{field.path}{f' ({field.recipe})' if field.recipe else ''}",

@@ -16,9 +16,8 @@ from ...critics.checks import require_deciders
 from ...stores.records import Message, Prompt, Split
 from .conversations import NoUserTurnError
 from .files import InputError, RowError, name_of_source, placed_rows
-from .prompt_ids import PromptIds
 from .prompt_rows import AS_IT_IS, SPLITS, NoPromptError, RowShape, content_id, to_prompt
-from .row_notes import BAD_SHARE, RowNotes
+from .row_notes import BAD_SHARE, PromptIds, RowNotes
 from .splits import DEV, HELD_OUT, TRAIN, split_prompts
 
 if TYPE_CHECKING:

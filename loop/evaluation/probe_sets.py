@@ -15,9 +15,9 @@ from ...stores.keys import Json
 from ...stores.records import Prompt
 from ..data.file_row import text_of
 from ..data.files import InputError, RowError, file_digest, placed_rows
-from ..data.prompt_ids import PromptIds
 from ..data.prompt_rows import to_prompt
 from ..data.prompts import TINY, as_prompt
+from ..data.row_notes import PromptIds
 
 PROBES = "probes"
 FEWEST = 2

@@ -23,8 +23,8 @@ from ..data.files import InputError, RowError, file_digest, placed_rows
 from ..data.filter_counts import KEPT, filter_counts
 from ..data.judged_candidates import TRUSTED
 from ..data.pairs import unfit
-from ..data.prompt_ids import PromptIds
 from ..data.rating_scale import SCALES
+from ..data.row_notes import PromptIds
 from ..data.splits import TRAIN, UNTRAINED
 from ..lake.imports.import_files import detect_format, unfit_pair
 from ..lake.imports.import_formats import ANNOTATIONS, FORMATS, ImportFormat

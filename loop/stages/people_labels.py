@@ -18,9 +18,9 @@ from ...stores.records import Candidate, Pair, Preference, Prompt
 from ..data.binarize import BINARISATIONS
 from ..data.cycles import MOST
 from ..data.files import InputError
-from ..data.prompt_ids import PromptIds
 from ..data.prompts import LABELLED
 from ..data.rating_scale import SCALES, THREE_LEVEL
+from ..data.row_notes import PromptIds
 from ..lake.annotations.compared_answers import (
     compared_answers,
     compared_digest,

@@ -3,14 +3,10 @@
 import json
 
 import pytest
-import yaml
-from jsonschema import Draft202012Validator
 from lakes import published_run
 from typer.testing import CliRunner
 
-from lpfloop.configs.load import load_config, resolve_config, stored_config
-from lpfloop.configs.schema import PRESETS, ConfigError
-from lpfloop.configs.show import json_schema
+from lpfloop.configs.load import load_config, resolve_config
 from lpfloop.loop.cli.app import app
 from lpfloop.loop.cli.common import Exit
 from lpfloop.stores.journal import Journal
@@ -88,17 +84,3 @@ def test_differences(lake):
     ]
     told = invoke(lake, "diff", "r", "tinny")
     assert (told.exit_code, "tiny" in told.stderr) == (Exit.BAD_INPUT, True)
-
-
-def test_json_schema():
-    schema = json_schema()
-    Draft202012Validator.check_schema(schema)
-    validator = Draft202012Validator(schema)
-    for path in PRESETS.rglob("*.yaml"):
-        values = yaml.safe_load(path.read_text()) or {}
-        assert [error.message for error in validator.iter_errors(values)] == [], path
-    assert validator.is_valid({"recipe": {"name": "./mine.py:recipe", "anything": 1}})
-    for wrong in ({"sede": 1}, {"seed": -1}, {"recipe": {"name": "dpo", "m": 4}}, {"memory": "x"}):
-        assert not validator.is_valid(wrong)
-        with pytest.raises(ConfigError):
-            stored_config(wrong, (), {})

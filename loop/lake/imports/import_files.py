@@ -22,9 +22,8 @@ from ....stores.schemas import TABLES
 from ....stores.schemas import Row as StoredRow
 from ...data.files import InputError, Row, RowError, file_digest, placed_rows
 from ...data.pairs import Unfit, unfit
-from ...data.prompt_ids import PromptIds
 from ...data.rating_scale import SCALES, THREE_LEVEL, Scale
-from ...data.row_notes import BAD_SHARE, RowNotes
+from ...data.row_notes import BAD_SHARE, PromptIds, RowNotes
 from ...data.text_lines import BadRow, refuse
 from ..query.runs import NoSuchRunError, open_run
 from . import IMPORTED

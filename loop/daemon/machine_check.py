@@ -6,7 +6,7 @@ queried; trainings must not ask for missing packages, or for two things that exc
 
 import os
 import shutil
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from operator import attrgetter
 from pathlib import Path
@@ -16,7 +16,6 @@ import psutil
 from ...configs.own_function import names_function
 from ...configs.schema import ConfigError, EngineConfig, RewardConfig, RunConfig
 from ...configs.section import Devices as Numbers
-from ...configs.training import TrainingConfig
 from ...policies.devices import installed_version, visible_gpus
 from ...policies.engines.engine import EngineError
 from ...policies.trainers.checks import refuse_missing_layers
@@ -118,18 +117,14 @@ def disk(folder: Path) -> Disk:
 
 
 def _file_system(path: Path) -> str:
-    mounts = psutil.disk_partitions(all=True)
-    return innermost(path, [(Path(mount.mountpoint), mount.fstype) for mount in mounts])
-
-
-def innermost(path: Path, mounts: Iterable[tuple[Path, str]]) -> str:
-    """Return the type of the innermost mount that holds `path`."""
-    best, kind = -1, "unknown"
-    for point, found in mounts:
-        # Later mounts on the same point hide earlier ones.
-        if path.is_relative_to(point) and len(point.parts) >= best:
-            best, kind = len(point.parts), found
-    return kind
+    """Return the type of the innermost mount that holds `path`; later mounts hide earlier ones."""
+    mounts = enumerate(psutil.disk_partitions(all=True))
+    holding = [
+        (len(Path(mount.mountpoint).parts), number, mount.fstype)
+        for number, mount in mounts
+        if path.is_relative_to(mount.mountpoint)
+    ]
+    return max(holding, default=(0, 0, "unknown"))[2]
 
 
 LOCAL = ("vllm", "transformers")
@@ -217,8 +212,33 @@ def require_fit(config: RunConfig) -> None:
     Raises:
         ConfigError: naming the setting.
     """
-    for reason in (*contradictions(config.training), *_not_here(config)):
-        raise ConfigError(reason)
+    training = config.training
+    if not training.lora.r and training.lora.quantise != "none":
+        raise ConfigError(
+            f"training.lora.quantise={training.lora.quantise} is for weights below adapters, and "
+            "training.lora.r is 0: set training.lora.r, such as 16"
+        )
+    requirements = {
+        "training.lora.quantise=nf4": ("bitsandbytes", training.lora.quantise == "nf4"),
+        "training.optimizer=adamw_8bit": ("bitsandbytes", training.optimizer == "adamw_8bit"),
+        "training.liger=true": ("liger-kernel", training.liger),
+        f"training.attention={training.attention}": (
+            KERNELS.get(training.attention, ""),
+            training.attention in KERNELS,
+        ),
+    }
+    for setting, (package, needed) in requirements.items():
+        if not needed:
+            continue
+        if not devices().on_gpu:
+            raise ConfigError(
+                f"{setting} needs an NVIDIA GPU, and this machine shows none: leave it out"
+            )
+        if installed_version(package) is None:
+            raise ConfigError(
+                f"{setting} needs {package}, which is not installed: {pip_install(package)}, or "
+                "leave it out"
+            )
 
 
 def require_layers(config: RunConfig, location: str) -> None:
@@ -245,38 +265,4 @@ def faint_rates(config: RunConfig, methods: Sequence[Method]) -> Iterator[str]:
             yield (
                 f"training.{method}.learning_rate={rate:g} suits whole weights: adapters usually "
                 "learn at about 1e-4"
-            )
-
-
-def contradictions(training: TrainingConfig) -> Iterator[str]:
-    """Yield the contradictions of the settings themselves, on any machine."""
-    lora = training.lora
-    if not lora.r and lora.quantise != "none":
-        yield (
-            f"training.lora.quantise={lora.quantise} is for weights below adapters, and "
-            "training.lora.r is 0: set training.lora.r, such as 16"
-        )
-
-
-def _not_here(config: RunConfig) -> Iterator[str]:
-    """Yield the requirements of the settings that this machine lacks."""
-    training = config.training
-    requirements = {
-        "training.lora.quantise=nf4": ("bitsandbytes", training.lora.quantise == "nf4"),
-        "training.optimizer=adamw_8bit": ("bitsandbytes", training.optimizer == "adamw_8bit"),
-        "training.liger=true": ("liger-kernel", training.liger),
-        f"training.attention={training.attention}": (
-            KERNELS.get(training.attention, ""),
-            training.attention in KERNELS,
-        ),
-    }
-    for setting, (package, needed) in requirements.items():
-        if not needed:
-            continue
-        if not devices().on_gpu:
-            yield f"{setting} needs an NVIDIA GPU, and this machine shows none: leave it out"
-        if installed_version(package) is None:
-            yield (
-                f"{setting} needs {package}, which is not installed: {pip_install(package)}, or "
-                "leave it out"
             )

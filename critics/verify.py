@@ -17,9 +17,16 @@ from ..configs.mistakes import ConfigError
 from ..configs.own_function import OwnFunction, own_function
 from ..stores.keys import Json, canonical_json, digest
 from ..stores.records import AspectRating, Check, Prompt, Rating, storable
-from .check_remarks import ASKED, remark
-from .checks import JSON_CHECKS, NO_VALUE, fulfils, fulfils_loosely, read_json
-from .ifeval.families import FAMILIES
+from .checks import (
+    ASKED,
+    FAMILIES,
+    JSON_CHECKS,
+    NO_VALUE,
+    fulfils,
+    fulfils_loosely,
+    read_json,
+    remark,
+)
 from .judge import Reading
 from .math_answers import Final, answer_to, final_answer, reference_answer
 from .math_limits import too_large

@@ -24,8 +24,7 @@ from lpfloop.configs.describe import ConfigField, every_field, roles
 from lpfloop.configs.engines import MODELS
 from lpfloop.configs.section import cosmetic, semantic
 from lpfloop.configs.show import flow
-from lpfloop.critics.check_remarks import ASKED
-from lpfloop.critics.ifeval.families import FAMILIES
+from lpfloop.critics.checks import ASKED, FAMILIES, parameters_of
 from lpfloop.loop.cli.app import PANELS, app
 from lpfloop.loop.cli.config_commands import plain_default
 from lpfloop.loop.library.read_only_run import ReadOnlyRun
@@ -221,7 +220,7 @@ def _summary(value: object) -> str:
 
 def _parameters(kind: str, text: str) -> list[str]:
     if kind in FAMILIES:
-        return list(FAMILIES[kind].parameters)
+        return list(parameters_of(kind).model_fields)
     return ["argument"] if "{argument" in text else []
 
 

@@ -2,14 +2,16 @@
 
 Lines are searched one by one, so that the time is linear in the answer's length. Keywords are taken
 literally; the authors' code reads them as regular expressions, in which `c++` is not a word, and
-some patterns never finish.
+some patterns never finish. The types of the parameters are those that a check accepts.
 """
 
 import json
 import re
 from collections.abc import Iterable, Iterator
 from itertools import islice
-from typing import NoReturn
+from typing import Annotated, Literal, NoReturn
+
+from pydantic import Field, StringConstraints
 
 from .languages import language_of
 from .sentences import sentences_of
@@ -30,33 +32,50 @@ TWO_IN_ONE = re.compile(
     r"\b(?:can(?=not\b)|(?:gim|lem)(?=me\b)|gon(?=na\b)|got(?=ta\b))", re.IGNORECASE
 )
 ENGLISH = "en"
-LESS_THAN, AT_LEAST = "less than", "at least"
+
+Relation = Literal["less than", "at least"]
+Number = Annotated[int, Field(ge=0)]
+Place = Annotated[int, Field(ge=1)]
+Text = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1)]
+Words = Annotated[list[Annotated[str, Field(pattern=r"\S")]], Field(min_length=1)]
+Letter = Annotated[
+    str, StringConstraints(strip_whitespace=True, to_lower=True, min_length=1, max_length=1)
+]
+# fmt: off
+Language = Literal[
+    "af", "ar", "bg", "bn", "ca", "cs", "cy", "da", "de", "el", "en", "es", "et", "fa", "fi", "fr",
+    "gu", "he", "hi", "hr", "hu", "id", "it", "ja", "kn", "ko", "lt", "lv", "mk", "ml", "mr", "ne",
+    "nl", "no", "pa", "pl", "pt", "ro", "ru", "sk", "sl", "so", "sq", "sv", "sw", "ta", "te", "th",
+    "tl", "tr", "uk", "ur", "vi", "zh-cn", "zh-tw",
+]
+"""The languages that langdetect recognises."""
+# fmt: on
 
 
-def compare_count(found: Iterable[object], relation: str, bound: int) -> bool:
+def compare_count(found: Iterable[object], relation: Relation, bound: int) -> bool:
     """Whether there are at least `bound` finds, or fewer; the search ends at `bound`."""
     reached = sum(1 for _ in islice(found, bound)) == bound
-    return reached == (relation == AT_LEAST)
+    return reached == (relation == "at least")
 
 
-def has_sentences(answer: str, *, num_sentences: int, relation: str) -> bool:
+def has_sentences(answer: str, *, num_sentences: Number, relation: Relation) -> bool:
     """Whether the answer has the given number of sentences (see `sentences`)."""
     return compare_count(sentences_of(answer), relation, num_sentences)
 
 
-def has_words(answer: str, *, num_words: int, relation: str) -> bool:
+def has_words(answer: str, *, num_words: Number, relation: Relation) -> bool:
     """Whether the answer has the given number of words: runs of letters, digits and underscores."""
     return compare_count(re.finditer(r"\w+", answer), relation, num_words)
 
 
-def has_paragraphs(answer: str, *, num_paragraphs: int) -> bool:
+def has_paragraphs(answer: str, *, num_paragraphs: Number) -> bool:
     """Whether the divider *** makes exactly `num_paragraphs` paragraphs, none of them empty."""
     parts = [bool(part.strip()) for part in DIVIDER.split(answer)]
     return all(parts[1:-1]) and sum(parts) == num_paragraphs
 
 
 def has_first_word(
-    answer: str, *, num_paragraphs: int, nth_paragraph: int, first_word: str
+    answer: str, *, num_paragraphs: Number, nth_paragraph: Place, first_word: Text
 ) -> bool:
     """Whether empty lines make exactly `num_paragraphs` paragraphs, and one begins with a word."""
     paragraphs = answer.split("\n\n")
@@ -71,9 +90,9 @@ def _bare(word: str) -> str:
     return re.split(r"[.,?!'\"]", word.lstrip("'").lstrip('"'), maxsplit=1)[0].lower()
 
 
-def has_placeholders(answer: str, *, num_placeholders: int) -> bool:
+def has_placeholders(answer: str, *, num_placeholders: Number) -> bool:
     """Whether there are at least `num_placeholders` [placeholders] within lines."""
-    return compare_count(_placeholders(answer), AT_LEAST, num_placeholders)
+    return compare_count(_placeholders(answer), "at least", num_placeholders)
 
 
 def _placeholders(text: str) -> Iterator[int]:
@@ -83,13 +102,13 @@ def _placeholders(text: str) -> Iterator[int]:
             yield start
 
 
-def has_postscript(answer: str, *, postscript_marker: str) -> bool:
+def has_postscript(answer: str, *, postscript_marker: Text) -> bool:
     """Whether there is a postscript; space within P.S. and P.P.S does not matter."""
     pattern = POSTSCRIPTS.get(postscript_marker) or re.escape(postscript_marker.lower())
     return re.search(pattern, answer.lower()) is not None
 
 
-def has_bullets(answer: str, *, num_bullets: int) -> bool:
+def has_bullets(answer: str, *, num_bullets: Number) -> bool:
     """Whether exactly `num_bullets` lines begin with * or -; lines with ** do not count."""
     return sum(1 for _ in BULLET.finditer(answer)) == num_bullets
 
@@ -102,16 +121,16 @@ def is_one_of_the_answers(answer: str) -> bool:
     return any(option in answer for option in ANSWERS)
 
 
-def has_highlights(answer: str, *, num_highlights: int) -> bool:
+def has_highlights(answer: str, *, num_highlights: Number) -> bool:
     """Whether at least `num_highlights` parts within lines are *highlighted* or **highlighted**."""
     found = (text for kind in HIGHLIGHTS for text in kind.findall(answer) if text.strip())
-    return compare_count(found, AT_LEAST, num_highlights)
+    return compare_count(found, "at least", num_highlights)
 
 
-def has_sections(answer: str, *, section_spliter: str, num_sections: int) -> bool:
+def has_sections(answer: str, *, section_spliter: Text, num_sections: Number) -> bool:
     """Whether there are at least `num_sections` sections, each begun by the word and a number."""
     heads = re.finditer(rf"{re.escape(section_spliter)}\s?\d+", answer)
-    return compare_count(heads, AT_LEAST, num_sections)
+    return compare_count(heads, "at least", num_sections)
 
 
 def is_json(answer: str) -> bool:
@@ -140,18 +159,18 @@ def _is_titled(line: str) -> bool:
     return 0 <= start < end and bool(line[start:end].lstrip("<").rstrip(">").strip())
 
 
-def has_keywords(answer: str, *, keywords: list[str]) -> bool:
+def has_keywords(answer: str, *, keywords: Words) -> bool:
     """Whether each keyword is in the answer, also within words."""
     return all(re.search(re.escape(word), answer, re.IGNORECASE) for word in keywords)
 
 
-def has_keyword_often(answer: str, *, keyword: str, frequency: int, relation: str) -> bool:
+def has_keyword_often(answer: str, *, keyword: Text, frequency: Number, relation: Relation) -> bool:
     """Whether the keyword is there so often, also within words."""
     found = re.finditer(re.escape(keyword), answer, re.IGNORECASE)
     return compare_count(found, relation, frequency)
 
 
-def avoids_words(answer: str, *, forbidden_words: list[str]) -> bool:
+def avoids_words(answer: str, *, forbidden_words: Words) -> bool:
     """Whether none of the words is in the answer as a whole word."""
     return not any(
         re.search(rf"(?<!\w){re.escape(word)}(?!\w)", answer, re.IGNORECASE)
@@ -159,12 +178,16 @@ def avoids_words(answer: str, *, forbidden_words: list[str]) -> bool:
     )
 
 
-def has_letter_often(answer: str, *, letter: str, let_frequency: int, let_relation: str) -> bool:
+def has_letter_often(
+    answer: str, *, letter: Letter, let_frequency: Number, let_relation: Relation
+) -> bool:
     """Whether a letter, large or small, or another character is there so often."""
     return compare_count(range(answer.lower().count(letter)), let_relation, let_frequency)
 
 
-def has_capital_words(answer: str, *, capital_frequency: int, capital_relation: str) -> bool:
+def has_capital_words(
+    answer: str, *, capital_frequency: Number, capital_relation: Relation
+) -> bool:
     """Whether a number of words are in capitals; `I` is one, `DON'T` two, `UP-TO-DATE` one."""
     return compare_count(_capital_words(answer), capital_relation, capital_frequency)
 
@@ -187,7 +210,7 @@ def is_english_in_small_letters(answer: str) -> bool:
     return answer.islower() and language_of(answer) == ENGLISH
 
 
-def is_in_language(answer: str, *, language: str) -> bool:
+def is_in_language(answer: str, *, language: Language) -> bool:
     """Whether the whole answer is in a language."""
     return language_of(answer) == language
 
@@ -202,12 +225,12 @@ def is_two_responses(answer: str) -> bool:
             return False
 
 
-def repeats_prompt(answer: str, *, prompt_to_repeat: str) -> bool:
+def repeats_prompt(answer: str, *, prompt_to_repeat: Text) -> bool:
     """Whether the answer begins with the request; case does not matter."""
     return answer.strip().lower().startswith(prompt_to_repeat.strip().lower())
 
 
-def ends_with_phrase(answer: str, *, end_phrase: str) -> bool:
+def ends_with_phrase(answer: str, *, end_phrase: Text) -> bool:
     """Whether the answer, without quotation marks around it, ends with the phrase."""
     return answer.strip().strip('"').lower().endswith(end_phrase.strip().lower())
 

@@ -56,7 +56,7 @@ def test_undecidable_instructions_are_refused(file, subtests):
             {"kwargs": [{}]},
             "'instruction_id_list' names 2 instructions, and 'kwargs' has parameters for 1",
         ),
-        ({"kwargs": [{}, {}]}, "check 'keywords:frequency' lacks its parameter 'keyword'"),
+        ({"kwargs": [{}, {}]}, "check 'keywords:frequency': the field 'keyword' is missing"),
         ({"instruction_id_list": ["a:b", "c:d"]}, "unknown check 'a:b'"),
     ]:
         with subtests.test(complaint=complaint):

@@ -18,10 +18,10 @@ from ...stores.keys import SEED_BITS, Json, derive_seed
 from ...stores.records import Candidate, Message, Prompt
 from ..data.principles import Mix, Principle
 from ..run.completers import Completers, PoolModel
-from ..run.handles import Planned, Prompts, Rows
+from ..run.handles import Prompts, Rows
 from ..run.iteration import Iteration
 from ..run.run import Verb, Work
-from .sample import CandidateDrawing, Draw, draws
+from .sample import Draw, DrawnBy, draw_candidates, draws
 
 COMPLETE = Verb("complete")
 SYSTEM, USER = "system", "user"
@@ -40,13 +40,15 @@ def complete(it: Iteration, prompts: Prompts, *, n: int) -> Rows[Candidate]:
     # Stages with the same model are adjacent, so that it is loaded once; the policy comes first,
     # since it may be loaded already.
     models = sorted(completers.pool.models, key=lambda m: (not m.is_policy, m.model or ""))
-    stages = tuple(_complete(it, completers, model, prompts, n) for model in models)
+    stages = tuple(
+        stage for model in models for stage in _complete(it, completers, model, prompts, n).stages
+    )
     return Rows(row_type=Candidate, stages=stages, called=COMPLETE.name)
 
 
 def _complete(
     it: Iteration, completers: Completers, model: PoolModel, prompts: Prompts, n: int
-) -> Planned:
+) -> Rows[Candidate]:
     """Pay the stage of one model: the completions that it was drawn for."""
     served = it.policy if model.is_policy else it.run.models.completers[model.name]
     sampling, mix = model.sampling_of(it.run.config.policy.sampling), completers.mix_of(model)
@@ -64,14 +66,6 @@ def _complete(
         upstream=(prompts.identity,),
         reads=prompts.each_key,
     )
-    drawing = CandidateDrawing(
-        run=it.run,
-        iteration=it.number,
-        policy=served,
-        kind="sample",
-        sampling=sampling,
-        model=model.name,
-    )
 
     def draws_of(prompt: Prompt, identity: Json) -> Iterator[Draw]:
         drawn = slots(weights, prompt.prompt_id, n, seed)
@@ -88,13 +82,9 @@ def _complete(
         chunk = prompts.chunks[unit.chunk]
         return [draw for prompt in chunk for draw in draws_of(prompt, unit.key)]
 
-    return it.run.run_stage(
-        it.number,
-        f"{COMPLETE.name}:{model.name}",
-        pending,
-        lambda stage: drawing.run_units(stage, work),
-        places=it.run.places.of(served),
-    )
+    label = f"{COMPLETE.name}:{model.name}"
+    by = DrawnBy(served, model.name)
+    return draw_candidates(it, label, "sample", sampling, pending, work, by)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -14,7 +14,7 @@ from ..data.stage_names import in_round
 from ..run.handles import Best, Prompts, Rows
 from ..run.iteration import Iteration
 from ..run.run import Verb
-from .sample import CandidateDrawing, Draw, draw_candidates, draws
+from .sample import Draw, DrawnBy, draw_candidates, draws
 
 REFINE, REVISE = Verb("refine", semantics=2), Verb("revise")
 
@@ -41,11 +41,11 @@ def refine(
     """
     config = it.run.config.policy.sampling
 
-    def work(chunk: int, _: Json) -> list[Draw]:
-        feedback = worst(it.chunk(critiques, chunk))
-        passed = _passed_candidates(it, critiques, chunk, which)
-        rewards = {r.candidate_id: r for r in it.chunk(best.rewards, chunk)}
-        drafts = it.chunk(best.candidates, chunk)
+    def work(unit: Unit) -> list[Draw]:
+        feedback = worst(it.chunk(critiques, unit.chunk))
+        passed = _passed_candidates(it, critiques, unit.chunk, which)
+        rewards = {r.candidate_id: r for r in it.chunk(best.rewards, unit.chunk)}
+        drafts = it.chunk(best.candidates, unit.chunk)
         return [
             draw
             for draft in promising(drafts, rewards, feedback)
@@ -110,24 +110,9 @@ def revise(
             for draw in _refinements(it, draft, feedback[draft.candidate_id], 1, params)
         ]
 
-    drawing = CandidateDrawing(
-        run=it.run,
-        iteration=it.number,
-        policy=critic,
-        kind="refinement",
-        sampling=settings.sampling,
-        model=settings.model,
-        judge=True,
-    )
-    planned = it.run.run_stage(
-        it.number,
-        REVISE.name,
-        it.work(REVISE, params, drafts, critiques),
-        lambda stage: drawing.run_units(stage, work),
-        places=it.run.places.of(critic),
-        judge=True,
-    )
-    return Rows(row_type=Candidate, stages=(planned,))
+    pending = it.work(REVISE, params, drafts, critiques)
+    by = DrawnBy(critic, settings.model, judge=True)
+    return draw_candidates(it, REVISE.name, "refinement", settings.sampling, pending, work, by)
 
 
 def worst(critiques: Sequence[Critique]) -> dict[str, Critique]:

@@ -3,7 +3,7 @@
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Generic, Self, TypeVar
+from typing import Generic, NamedTuple, Self, TypeVar
 
 from ...configs.load import semantic
 from ...configs.schema import SamplingConfig
@@ -18,40 +18,8 @@ from ..run.iteration import Iteration
 from ..run.models import Served
 from ..run.reporter import UnitStats
 from ..run.request_dispatcher import RequestDispatcher
-from ..run.run import Run, Verb, Work
+from ..run.run import Verb, Work
 from ..run.stage import Stage
-
-
-def answers(
-    it: Iteration,
-    prompts: Prompts,
-    label: str,
-    kind: CandidateKind,
-    sampling: SamplingConfig,
-    params: Json,
-) -> Rows[Candidate]:
-    """Draw the policy's answer to each prompt; `params` is all that they depend on."""
-
-    def work(unit: Unit) -> Sequence[Draw]:
-        return [
-            draw
-            for prompt in prompts.chunks[unit.chunk]
-            for draw in draws(it, unit.key, prompt, count=1)
-        ]
-
-    pending = Work(verb=SAMPLE, params=params, upstream=(prompts.identity,), reads=prompts.each_key)
-    drawing = CandidateDrawing(
-        run=it.run, iteration=it.number, policy=it.policy, kind=kind, sampling=sampling
-    )
-    planned = it.run.run_stage(
-        it.number,
-        label,
-        pending,
-        lambda stage: drawing.run_units(stage, work),
-        places=it.run.places.of(it.policy),
-    )
-    return Rows(row_type=Candidate, stages=(planned,))
-
 
 S = TypeVar("S")
 Sent = TypeVar("Sent")
@@ -94,46 +62,35 @@ def sample(
     config = it.run.config.policy.sampling
     if top_p is not None:
         config = config.model_copy(update={"top_p": top_p})
-
-    def work(chunk: int, identity: Json) -> list[Draw]:
-        return [
-            draw
-            for prompt in prompts.chunks[chunk]
-            for draw in draws(it, identity, prompt, count=n)
-        ]
-
     params: dict[str, Json] = {"policy": it.policy.params, "sampling": semantic(config), "n": n}
     if purpose is not None:
         params["for"] = purpose
+    return answers(it, prompts, label, "sample", config, params, n=n)
+
+
+def answers(
+    it: Iteration,
+    prompts: Prompts,
+    label: str,
+    kind: CandidateKind,
+    sampling: SamplingConfig,
+    params: Json,
+    *,
+    n: int = 1,
+) -> Rows[Candidate]:
+    """Draw n answers of the policy to each prompt; `params` is all that they depend on."""
+
+    def work(unit: Unit) -> list[Draw]:
+        chunk = prompts.chunks[unit.chunk]
+        return [draw for prompt in chunk for draw in draws(it, unit.key, prompt, count=n)]
+
     pending = Work(verb=SAMPLE, params=params, upstream=(prompts.identity,), reads=prompts.each_key)
-    return draw_candidates(it, label, "sample", config, pending, work)
+    return draw_candidates(it, label, kind, sampling, pending, work)
 
 
 def narrower(top_p: float) -> float | None:
     """Return the nucleus mass that replaces the policy's; None to keep the policy's."""
     return top_p if top_p < 1 else None
-
-
-def draw_candidates(
-    it: Iteration,
-    label: str,
-    kind: CandidateKind,
-    sampling: SamplingConfig,
-    pending: Work,
-    work: Callable[[int, Json], Sequence[Draw]],
-) -> Rows[Candidate]:
-    """Pay a stage that draws candidates of the policy; `work` gives the draws of a chunk."""
-    drawing = CandidateDrawing(
-        run=it.run, iteration=it.number, policy=it.policy, kind=kind, sampling=sampling
-    )
-    planned = it.run.run_stage(
-        it.number,
-        label,
-        pending,
-        lambda stage: drawing.run_units(stage, lambda unit: work(unit.chunk, unit.key)),
-        places=it.run.places.of(it.policy),
-    )
-    return Rows(row_type=Candidate, stages=(planned,))
 
 
 def draws(
@@ -194,67 +151,48 @@ class SingleRequest(Generic[S, Sent, Answer]):
 Drawing = SingleRequest[Draw, Request, Completion]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CandidateDrawing:
-    """A stage that draws candidates from one policy under one sampling setting.
+class DrawnBy(NamedTuple):
+    """A model that draws candidates, and its name in the rows.
 
-    `model` is the model's name in its rows; default: the configured policy. With `judge` the budget
-    counts its requests as a judge's.
+    With `judge` the budget counts its requests as a judge's.
     """
 
-    run: Run
-    iteration: int
-    policy: Served
-    kind: CandidateKind
-    sampling: SamplingConfig
-    model: str | None = None
+    served: Served
+    model: str
     judge: bool = False
 
-    def run_units(self, stage: Stage, work: Callable[[Unit], Sequence[Draw]]) -> None:
-        """Draw the pending units of the stage; `work` gives a unit's draws when it begins."""
-        sampling = engine_sampling(self.sampling)
-        line = EngineClient(
-            run=self.run, served=self.policy, first=sampling, again=sampling, judge=self.judge
-        )
 
-        ends = Counter[str]()
+def draw_candidates(
+    it: Iteration,
+    label: str,
+    kind: CandidateKind,
+    sampling: SamplingConfig,
+    pending: Work,
+    work: Callable[[Unit], Sequence[Draw]],
+    by: DrawnBy | None = None,
+) -> Rows[Candidate]:
+    """Run a stage that draws candidates; `work` gives the draws of a unit when it begins.
 
-        def drawing(draw: Draw) -> Drawing:
-            messages = add_control(draw.messages, self.policy.control)
-            request = Request(request_id=draw.candidate_id, messages=messages, seed=draw.seed)
-            return SingleRequest(subject=draw, sent=request)
+    They are drawn by the policy, or by another model.
+    """
+    run = it.run
+    served, model, judge = by or DrawnBy(it.policy, run.config.policy.model)
 
-        def commit(unit: Unit, drawn: Sequence[Drawing], cost: UnitStats) -> None:
-            rows = [self._row(d.subject, d.answer) for d in drawn if d.answer is not None]
-            ends.update(row.finish_reason for row in rows)
-            stage.commit(unit, {Candidate: rows}, replace(cost, rows=len(rows)))
+    def drawing(draw: Draw) -> Drawing:
+        messages = add_control(draw.messages, served.control)
+        request = Request(request_id=draw.candidate_id, messages=messages, seed=draw.seed)
+        return SingleRequest(subject=draw, sent=request)
 
-        RequestDispatcher(
-            run=self.run,
-            line=line,
-            work=lambda unit: list(map(drawing, work(unit))),
-            commit=commit,
-        ).run_units(stage)
-        if cut := ends["truncated_thinking"]:
-            self.run.reporter.note(
-                CUT_IN_THOUGHT.format(cut, ends.total(), self.sampling.max_tokens),
-                "warning",
-                code="W-TRUNCATED",
-                iteration=self.iteration,
-                truncated=cut,
-                answers=ends.total(),
-            )
-
-    def _row(self, draw: Draw, completion: Completion) -> Candidate:
+    def row(draw: Draw, completion: Completion) -> Candidate:
         return Candidate(
             candidate_id=draw.candidate_id,
             prompt_id=draw.prompt_id,
-            iteration=self.iteration,
-            kind=self.kind,
+            iteration=it.number,
+            kind=kind,
             parent_id=draw.parent_id,
             critique_id=draw.critique_id,
-            policy=self.policy.identity,
-            model=self.model or self.run.config.policy.model,
+            policy=served.identity,
+            model=model,
             principle=draw.principle,
             text=storable(completion.text),
             reasoning=storable(completion.reasoning) or None,
@@ -263,5 +201,33 @@ class CandidateDrawing:
             finish_reason=completion.finish_reason,
             logprob=completion.logprob,
             seed=draw.seed,
-            sampling=canonical_json(self.sampling.model_dump(mode="json")),
+            sampling=canonical_json(sampling.model_dump(mode="json")),
         )
+
+    def run_units(stage: Stage) -> None:
+        ends, settings = Counter[str](), engine_sampling(sampling)
+
+        def commit(unit: Unit, drawn: Sequence[Drawing], cost: UnitStats) -> None:
+            rows = [row(d.subject, d.answer) for d in drawn if d.answer is not None]
+            ends.update(row.finish_reason for row in rows)
+            stage.commit(unit, {Candidate: rows}, replace(cost, rows=len(rows)))
+
+        RequestDispatcher(
+            run=run,
+            line=EngineClient(run=run, served=served, first=settings, again=settings, judge=judge),
+            work=lambda unit: list(map(drawing, work(unit))),
+            commit=commit,
+        ).run_units(stage)
+        if cut := ends["truncated_thinking"]:
+            run.reporter.note(
+                CUT_IN_THOUGHT.format(cut, ends.total(), sampling.max_tokens),
+                "warning",
+                code="W-TRUNCATED",
+                iteration=it.number,
+                truncated=cut,
+                answers=ends.total(),
+            )
+
+    places = run.places.of(served)
+    planned = run.run_stage(it.number, label, pending, run_units, places=places, judge=judge)
+    return Rows(row_type=Candidate, stages=(planned,))

@@ -40,7 +40,7 @@ from slow_server import serving
 
 from lpfloop.configs.load import load_config
 from lpfloop.configs.schema import RunConfig
-from lpfloop.critics.grading.graded_aspects import FINE_GRAINED
+from lpfloop.critics.grading.grade_reply import FINE_GRAINED
 from lpfloop.loop.run.handles import Rows
 from lpfloop.loop.stages.grade import grade
 from lpfloop.policies.engines.engine import Request, Sampling

@@ -177,9 +177,16 @@ class Verifier:
         """Whether math-verify has been needed."""
         return self._pool.started
 
+    @property
+    def settings(self) -> list[Json]:
+        """The user's settings of how answers are verified."""
+        limit: list[Json] = [] if self.limit_s == LIMIT_S else [{"limit_s": self.limit_s}]
+        matched: list[Json] = [SENTENCE_MATCH] if self.sentence_match else []
+        return [*limit, *matched, *([self.own.identity] if self.own else [])]
+
     def params(self, others: Json) -> Json:
         """Return the keys' parameters of a stage that verifies: `others`, and how it verifies."""
-        return [others, SEMANTICS, *_how(self.own, self.limit_s, matches=self.sentence_match)]
+        return [others, SEMANTICS, *self.settings]
 
     def can_verify(self, prompt: Prompt) -> bool:
         """Whether it has a verdict on answers to a prompt."""
@@ -285,12 +292,6 @@ def _math_verdict(outcome: str, *, marked: bool) -> Verdict:
     return Verdict(metrics, None, outcome)
 
 
-def _how(own: OwnFunction | None, limit_s: float, *, matches: bool) -> list[Json]:
-    """Return the user's settings of how answers are verified."""
-    limit: list[Json] = [] if limit_s == LIMIT_S else [{"limit_s": limit_s}]
-    return [*limit, *([SENTENCE_MATCH] if matches else []), *([own.identity] if own else [])]
-
-
 def _with_rating(verdict: Verdict, rated: tuple[Rating, str] | None) -> Verdict:
     """Replace the rating by the user's verifier's; the other metrics stay."""
     if rated is None:
@@ -361,31 +362,27 @@ def _of_ifeval(prompt: Prompt, answer: str, met: list[bool]) -> list[tuple[str, 
     ]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class VerifierCritic:
     """The verifier as a critic: it rates each check of a prompt, or the aspect of the task."""
 
+    verifier: Verifier
     task_aspects: Mapping[str, str]
-    own: OwnFunction | None = None
-    limit_s: float = LIMIT_S
-    sentence_match: bool = False
 
     @property
     def digest(self) -> str:
         """Return the hash of all that shapes its critiques."""
-        how = _how(self.own, self.limit_s, matches=self.sentence_match)
-        return digest(["verifier", SEMANTICS, dict(self.task_aspects), REMARKS, ASKED, *how])
-
-    def aspect(self, prompt: Prompt) -> str:
-        """Return the aspect that is rated for a prompt."""
-        return self.task_aspects.get(prompt.task, DEFAULT_ASPECT)
+        named = dict(self.task_aspects)
+        return digest(["verifier", SEMANTICS, named, REMARKS, ASKED, *self.verifier.settings])
 
     def read(self, prompt: Prompt, verdict: Verdict) -> Reading[AspectRatings]:
         """Return the verdict as a reading."""
-        name = self.aspect(prompt)
+        name = self.task_aspects.get(prompt.task, DEFAULT_ASPECT)
         if verdict.rating is None:
             return Reading(verdict.reason, (AspectRating(name=name, rating=None, comment=""),))
-        rated = AspectRating(name=name, rating=verdict.rating, comment=_remark(verdict))
+        # The user's verifier comments itself.
+        comment = REMARKS[verdict.reason] if verdict.remark is None else verdict.remark
+        rated = AspectRating(name=name, rating=verdict.rating, comment=comment)
         # A prompt with only checks gets its checks' ratings.
         of_checks = verdict.checks and verdict.reason in CHECKED
         return Reading(
@@ -399,8 +396,3 @@ class VerifierCritic:
         rated = self.read(prompt, verdict).value
         lines = [f"{a.name}: {a.comment} Score: {a.rating}" for a in rated]
         return "\n".join([*lines, canonical_json({a.name: a.rating for a in rated})])
-
-
-def _remark(verdict: Verdict) -> str:
-    """Return a sentence on a verdict: one of `REMARKS`, or the user's verifier's comment."""
-    return REMARKS[verdict.reason] if verdict.remark is None else verdict.remark

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import cast
 
-from lpfloop.critics.grading.graded_aspects import GradeScale
+from lpfloop.critics.grading.grade_reply import GradeScale
 from lpfloop.critics.judge import Question
 from lpfloop.critics.scoring.answer_scorer import AspectScores
 from lpfloop.loop.data.file_row import Row

@@ -10,21 +10,57 @@ Labels (headings of texts, names of fields) count only at the beginning of a lin
 shown with an invisible mark inside such labels, so that a quoted completion is not read as a
 verdict. A judge may drop the mark: a rating that the completion itself contains is therefore an
 echo.
+
+The overall score of one completion is a line below a critique in words: `Overall score: 7`. A score
+that the critique denies is contradictory, and one that a judged text states in the same words is an
+echo.
 """
 
 import random
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, ClassVar
 
 from ...stores.chat_markers import WORD_JOINER
-from ...stores.records import GradedAspect
+from ...stores.records import SCORED, GradedAspect
 from ..judge import ExampleReply, Expected, JudgeReply, Reading, absent, reasons
-from ..quoting import holds, require_undisputed
+from ..quoting import Stated, fault_of, holds, require_undisputed, visible_text, without
 from ..reply_schema import ReplySchema, comment, list_of, object_of, one_of
 from ..status import Status, UnreadError
-from .graded_aspects import LOWEST, SCALES, GradeScale
+
+LOWEST = 1
+"""The worst rating on every scale."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GradeScale:
+    """How an aspect is rated: from `LOWEST` to `best`.
+
+    `types` is the number of kinds of mistakes, or of help, in its template's numbered list; 0 for a
+    template without a list. `may_not_apply` allows N/A instead of a rating.
+    """
+
+    best: int
+    types: int = 0
+    may_not_apply: bool = False
+
+
+SCALES: Mapping[GradedAspect, GradeScale] = {
+    "instruction_following": GradeScale(best=5),
+    "truthfulness": GradeScale(best=5, types=3),
+    "honesty": GradeScale(best=5, may_not_apply=True),
+    "helpfulness": GradeScale(best=5, types=3),
+    "overall": GradeScale(best=10),
+}
+
+BY_NAME: Mapping[str, GradeScale] = {str(aspect): scale for aspect, scale in SCALES.items()}
+"""The scales by any name; a form of scores defines other aspects and another scale."""
+
+FINE_GRAINED: tuple[GradedAspect, ...] = tuple(a for a in SCALES if a != "overall")
+"""The aspects that all completions of a prompt are rated in together; their mean is the
+fine-grained score."""
+
 
 LABEL = r"[ \t>*#\[_`-]*"
 """Characters that Markdown may put before a label."""
@@ -34,6 +70,7 @@ CLOSING = " \t\r*_`])."
 """Characters allowed before and after a value."""
 NUMBER = re.compile(r"(-?[0-9]{1,4}(?:\.[0-9]{1,4})?)(?:\s*/\s*([0-9]{1,4}))?")
 NOT_APPLICABLE = frozenset({"n/a", "na", "not applicable"})
+NA = "N/A"
 NO_TYPES = frozenset({"none", "n/a"})
 TYPE = re.compile(r"0|[1-9][0-9]?")
 
@@ -89,7 +126,7 @@ class Appraisals(Expected[Appraisal]):
         scale, reason = SCALES[self.aspect], comment(self.count)
         kinds = one_of([str(number) for number in range(1, scale.types + 1)])
         typed = {"types": list_of(kinds, scale.types), "type_rationale": reason}
-        ratings = [*range(LOWEST, scale.best + 1), *(["N/A"] if scale.may_not_apply else [])]
+        ratings = [*range(LOWEST, scale.best + 1), *([NA] if scale.may_not_apply else [])]
         appraisal = object_of(
             {**(typed if scale.types else {}), "rationale": reason, "rating": one_of(ratings)}
         )
@@ -115,7 +152,8 @@ class Appraisals(Expected[Appraisal]):
             raise UnreadError(Status.DUPLICATE)
         if numbers != list(range(1, self.count + 1)):
             raise UnreadError(Status.WRONG_NUMBERS)
-        return [_own(_read_appraisal(block, scale), block.number, reply.judged) for block in blocks]
+        appraisals = [_document(block, scale) for block in blocks]
+        return self.read_object({TEXTS: appraisals}, reply.judged)
 
     def read_object(
         self, document: Mapping[str, Any], judged: Sequence[str]
@@ -162,26 +200,26 @@ def _blocks(lines: Sequence[str]) -> list[_Block]:
     return blocks
 
 
-def _read_appraisal(block: _Block, scale: GradeScale) -> Reading[Appraisal]:
+def _document(block: _Block, scale: GradeScale) -> dict[str, Any]:
+    """Return a block as the object that a schema asks for."""
     if block.twice:
         raise UnreadError(Status.DUPLICATE)
     rating, rationale = block.value("rating"), block.text("rationale")
     if not (rating.strip() and rationale):
         raise UnreadError(Status.INCOMPLETE)
-    value = Appraisal(
-        types=_types(block.value("type"), scale.types) if scale.types else (),
-        rating=rating_of(rating, scale),
-        rationale=rationale,
-        type_rationale=block.text("type rationale"),
-    )
-    status = Status.NOT_APPLICABLE if value.rating is None else Status.SCORED
-    return Reading(status.value, value)
+    number = rating_of(rating, scale)
+    return {
+        "types": _types(block.value("type"), scale.types) if scale.types else (),
+        "rating": NA if number is None else number,
+        "rationale": rationale,
+        "type_rationale": block.text("type rationale"),
+    }
 
 
 def _of_object(document: Mapping[str, Any]) -> Reading[Appraisal]:
     if not document["rationale"].strip():
         raise UnreadError(Status.INCOMPLETE)
-    applies = document["rating"] != "N/A"
+    applies = document["rating"] != NA
     value = Appraisal(
         rating=float(document["rating"]) if applies else None,
         rationale=document["rationale"].strip(),
@@ -237,3 +275,95 @@ def _types(text: str, most: int) -> tuple[str, ...]:
     if len(set(named)) < len(named):
         raise UnreadError(Status.DUPLICATE)
     return tuple(named)
+
+
+WRITTEN = "Overall score: {score}"
+_LINE = re.compile(rf"^{LABEL}{SCORE}[*_` \t]*:(.*)$", re.IGNORECASE | re.MULTILINE)
+
+
+def score_line(score: float) -> str:
+    """Return the line that states a score."""
+    return WRITTEN.format(score=int(score) if score == int(score) else score)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OverallScore(Expected[Appraisal]):
+    """The expected reply: a critique of one completion, and its score."""
+
+    scale: GradeScale
+
+    place: ClassVar[str] = (
+        "Write the critique first. Then write the line {mark} by itself, and below it the line "
+        "with the score."
+    )
+
+    @property
+    def schema(self) -> ReplySchema:
+        """The schema of an object: the critique, then the score, a whole number."""
+        score = one_of(range(LOWEST, self.scale.best + 1))
+        return object_of({"critique": comment(), "score": score})
+
+    def read_object(
+        self, document: Mapping[str, Any], judged: Sequence[str]
+    ) -> list[Reading[Appraisal]]:
+        """Read the critique and the score.
+
+        Raises:
+            UnreadError: if the critique is empty, or a judged text states the score, too.
+        """
+        rating, critique = float(document["score"]), document["critique"].strip()
+        if not critique:
+            raise UnreadError(Status.INCOMPLETE)
+        if self._is_echoed(rating, "score", judged):
+            raise UnreadError(Status.ECHO)
+        return [Reading(SCORED, Appraisal(rating=rating, rationale=critique))]
+
+    @property
+    def nothing(self) -> tuple[Appraisal]:
+        """No score."""
+        return (Appraisal(),)
+
+    def read(self, reply: JudgeReply) -> list[Reading[Appraisal]]:
+        """Read a critique in words, and the one score.
+
+        Raises:
+            UnreadError: if the judge's score, or its critique, is missing.
+        """
+        found = list(_LINE.finditer(reply.text))
+        if not found:
+            raise UnreadError(absent(reply.text, Status.MISSING))
+        if len(found) > 1:
+            raise UnreadError(Status.DUPLICATE)
+        if not found[0][1].strip():
+            raise UnreadError(Status.INCOMPLETE)
+        rating = rating_of(found[0][1], self.scale)
+        if rating is None:
+            raise UnreadError(Status.NOT_APPLICABLE)
+        stated = [Stated(start=found[0].start(), end=found[0].end())]
+        around = without(reply.text, stated)
+        critique = f"{reply.before}{around}".strip()
+        if not critique:
+            raise UnreadError(Status.INCOMPLETE)
+        if fault := fault_of(reply.text, stated):
+            raise UnreadError(fault)
+        require_undisputed(around, {rating})
+        if self._is_echoed(rating, "overall score", reply.judged):
+            raise UnreadError(Status.ECHO)
+        return [Reading(SCORED, Appraisal(rating=rating, rationale=critique))]
+
+    def example(self, draw: random.Random, reason: str) -> ExampleReply:
+        """Return a critique with its score."""
+        return ExampleReply(reason, score_line(draw.randint(LOWEST, self.scale.best)))
+
+    def _is_echoed(self, rating: float, name: str, judged: Sequence[str]) -> bool:
+        """Whether a judged text states the score, too, as `name` or on such a line."""
+        return holds(judged, [f"{name}: {rating:g}"]) or any(
+            rating in self._find_stated_scores(visible_text(text)) for text in judged
+        )
+
+    def _find_stated_scores(self, text: str) -> set[float | None]:
+        """Return the scores that a judged text states; none if one of them cannot be read."""
+        try:
+            return {rating_of(line[1], self.scale) for line in _LINE.finditer(text)}
+        except UnreadError:
+            return set()

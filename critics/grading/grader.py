@@ -29,9 +29,7 @@ from ..templating import (
     render,
     tags,
 )
-from .grade_reply import Appraisal, Appraisals, without_labels
-from .graded_aspects import FINE_GRAINED, SCALES
-from .score_reply import OverallScore
+from .grade_reply import FINE_GRAINED, SCALES, Appraisal, Appraisals, OverallScore, without_labels
 
 HERE = Path(__file__).parent
 GRADING_TEMPLATES = TemplateSets(

@@ -16,7 +16,7 @@ from ...configs.schema import ConfigError
 from ...configs.section import Section
 from ...stores.keys import digest
 from ...stores.records import Prompt
-from ..grading.graded_aspects import GradeScale
+from ..grading.grade_reply import GradeScale
 from ..templating import placeholders
 
 FORMS = Pools(folder=Path(__file__).parent / "forms", item="form")
@@ -88,6 +88,11 @@ class AnswerForm(Section):
     def needs_reference(self) -> bool:
         """Whether answers are compared with the prompt's reference."""
         return "reference" in placeholders(self.template)
+
+    def lacks_reference(self, prompt: Prompt) -> bool:
+        """Whether an answer cannot be scored since its prompt lacks the reference for the form."""
+        there = prompt.reference is not None and bool(prompt.reference.strip())
+        return self.needs_reference and not there
 
     def aspects_of(self, prompt: Prompt) -> tuple[str, ...]:
         """Return the names of the aspects that answers to a prompt are scored in."""

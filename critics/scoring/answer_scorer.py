@@ -14,8 +14,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, cast
 
 from ...stores.records import SCORED, Prompt
-from ..grading.grade_reply import Appraisal, rating_of
-from ..grading.graded_aspects import LOWEST, GradeScale
+from ..grading.grade_reply import LOWEST, NA, Appraisal, GradeScale, rating_of
 from ..guard import BARE, GuardKey
 from ..judge import ExampleReply, Expected, JudgeReply, Question, Reading, absent, build_question
 from ..quoting import Stated, fault_of, holds, require_undisputed, visible_text, without
@@ -25,7 +24,6 @@ from ..templating import fixed_lines
 from .answer_forms import AnswerForm
 
 SCORE, REASON = "score", "reason"
-NOT_APPLICABLE = "N/A"
 _FENCE = re.compile(r"`{3,}\w*")
 MOST_OBJECTS = 40
 """So many objects of a judged text are looked at."""
@@ -33,35 +31,22 @@ MOST_OBJECTS = 40
 Said = Mapping[str, object]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AnswerScorer:
-    """Poses the questions of a form."""
-
-    form: AnswerForm
-
-    def lacks_reference(self, prompt: Prompt) -> bool:
-        """Whether an answer cannot be scored since its prompt lacks the reference for the form."""
-        there = prompt.reference is not None and bool(prompt.reference.strip())
-        return self.form.needs_reference and not there
-
-    def ask(self, prompt: Prompt, answer: str, key: GuardKey = BARE) -> Question[Appraisal]:
-        """Return the question that scores an answer to `prompt` in each of its aspects."""
-        form, template = self.form, self.form.template
-        aspects = form.aspects_of(prompt)
-        keys = tuple(form.key_of(aspect) for aspect in aspects)
-        texts = {"answer": answer, "instruction": prompt.instruction}
-        if form.needs_reference:
-            texts["reference"] = prompt.reference or ""
-        values = {
-            "aspects": "\n".join(
-                f"- {name}: {form.aspects[aspect].says}"
-                for name, aspect in zip(keys, aspects, strict=True)
-            ),
-            "form": _object(keys, form.scale.best),
-        }
-        expected = AspectScores(keys=keys, scale=form.scale)
-        lines = fixed_lines(template)
-        return build_question(template, texts, expected, key, values=values, own_lines=lines)
+def ask_scores(
+    form: AnswerForm, prompt: Prompt, answer: str, key: GuardKey = BARE
+) -> Question[Appraisal]:
+    """Return the question that scores an answer to `prompt` in each of its aspects."""
+    aspects = form.aspects_of(prompt)
+    keys = tuple(form.key_of(aspect) for aspect in aspects)
+    texts = {"answer": answer, "instruction": prompt.instruction}
+    if form.needs_reference:
+        texts["reference"] = prompt.reference or ""
+    named = zip(keys, aspects, strict=True)
+    values = {
+        "aspects": "\n".join(f"- {name}: {form.aspects[aspect].says}" for name, aspect in named),
+        "form": _object(keys, form.scale.best),
+    }
+    expected, lines = AspectScores(keys=keys, scale=form.scale), fixed_lines(form.template)
+    return build_question(form.template, texts, expected, key, values=values, own_lines=lines)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,7 +70,7 @@ class AspectScores(Expected[Appraisal]):
     def schema(self) -> ReplySchema:
         """The schema of an object with a reason and a score, a whole number, for each aspect."""
         best, may_not_apply = self.scale.best, self.scale.may_not_apply
-        scores = [*range(LOWEST, best + 1), *([NOT_APPLICABLE] if may_not_apply else [])]
+        scores = [*range(LOWEST, best + 1), *([NA] if may_not_apply else [])]
         aspect = object_of({REASON: comment(len(self.keys)), SCORE: one_of(scores)})
         return object_of(dict.fromkeys(self.keys, aspect))
 

@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 
-from ...critics.grading.graded_aspects import FINE_GRAINED
+from ...critics.grading.grade_reply import FINE_GRAINED
 from ...critics.status import Status
 from ...stores.keys import derive_seed
 from ...stores.records import SCORED, FilterCount

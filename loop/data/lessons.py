@@ -13,8 +13,8 @@ from typing import Final
 
 import polars as pl
 
+from ...critics.grading.grade_reply import score_line
 from ...critics.grading.grader import Grader
-from ...critics.grading.score_reply import score_line
 from ...critics.guard import without_mark
 from ...critics.reply_schema import is_object
 from ...stores.frames import as_arrow, rows_frame

@@ -11,7 +11,6 @@ from statistics import fmean
 
 from ...configs.schema import ConfigError, RunConfig
 from ...critics.scoring.answer_forms import AnswerForm
-from ...critics.scoring.answer_scorer import AnswerScorer
 from ...stores.journal_reader import Unit
 from ...stores.keys import Json
 from ...stores.records import Candidate, Evaluation, Grade, Prompt, Score
@@ -38,7 +37,7 @@ def require_scorable(config: RunConfig, held_out: Sequence[Prompt]) -> None:
     for eval_set in sorted({prompt.eval_set or "" for prompt in held_out}):
         own = [prompt for prompt in held_out if (prompt.eval_set or "") == eval_set]
         for form in forms_on(config, forms, eval_set or None):
-            if all(AnswerScorer(form=form).lacks_reference(prompt) for prompt in own):
+            if all(form.lacks_reference(prompt) for prompt in own):
                 of = f"the set {eval_set!r}" if eval_set else "the held-out prompts"
                 raise ConfigError(
                     f"assessment.scores: {form.name} compares each answer with a reference, and "

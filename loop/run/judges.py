@@ -9,7 +9,7 @@ from ...configs.annotation import of_eval_set
 from ...configs.own_function import OwnFunction
 from ...configs.schema import ConfigError, RunConfig
 from ...critics.facts.fact_judge import STATEMENTS, SUPPORT, FactJudge
-from ...critics.grading.graded_aspects import SCALES
+from ...critics.grading.grade_reply import SCALES
 from ...critics.grading.grader import Grader
 from ...critics.scoring.answer_forms import AnswerForm, Forms, load_form
 from ...critics.verify import Verifier

@@ -317,10 +317,4 @@ def _verdicts(run: Run, candidates: Sequence[Candidate]) -> Sequence[Verdict]:
 
 def _verifier(run: Run) -> VerifierCritic:
     """Return how the run's verifier writes critiques."""
-    verifier = run.verifier
-    return VerifierCritic(
-        task_aspects=run.config.critic.task_aspects,
-        own=verifier.own,
-        sentence_match=verifier.sentence_match,
-        limit_s=verifier.limit_s,
-    )
+    return VerifierCritic(run.verifier, run.config.critic.task_aspects)

@@ -11,11 +11,10 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from ...configs.recipes import Pooled
-from ...critics.grading.grade_reply import Appraisal
-from ...critics.grading.graded_aspects import FINE_GRAINED
+from ...critics.grading.grade_reply import FINE_GRAINED, Appraisal
 from ...critics.grading.grader import Grader
 from ...critics.scoring.answer_forms import AnswerForm
-from ...critics.scoring.answer_scorer import AnswerScorer
+from ...critics.scoring.answer_scorer import ask_scores
 from ...critics.status import Status
 from ...stores.keys import Json, derive_seed, row_id
 from ...stores.records import Candidate, FilterCount, FinishReason, Grade, GradedAspect
@@ -220,7 +219,7 @@ class ScoringAnswers(JudgedStage[Candidate, Appraisal, Grade]):
     def _subjects(self, chunk: int) -> Iterator[tuple[Candidate, list[Grade]]]:
         for answer in self.answers(chunk):
             prompt = self.run.prompts[answer.prompt_id]
-            lacks = AnswerScorer(form=self.form).lacks_reference(prompt)
+            lacks = self.form.lacks_reference(prompt)
             status = Status.NO_REFERENCE.value if lacks else PENDING
             if answer.finish_reason in NOT_WRITTEN:
                 status = answer.finish_reason
@@ -235,7 +234,7 @@ class ScoringAnswers(JudgedStage[Candidate, Appraisal, Grade]):
     def _pose(self, subject: Candidate, attempt: int) -> Posed[Appraisal]:
         about: Json = [self.form.name, subject.candidate_id]
         name, prompt = row_id("ask", about), self.run.prompts[subject.prompt_id]
-        question = AnswerScorer(form=self.form).ask(prompt, subject.text, self.guard(name))
+        question = ask_scores(self.form, prompt, subject.text, self.guard(name))
         seed = derive_seed(self.run.config.seed, "score answers", about, attempt)
         return Posed(question, name, seed)
 

@@ -15,9 +15,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
 
-from ...critics.grading.graded_aspects import LOWEST, SCALES
+from ...critics.grading.grade_reply import LOWEST, SCALES, score_line
 from ...critics.grading.grader import GRADING_TEMPLATES
-from ...critics.grading.score_reply import score_line
 from ...policies.engines.engine import Request, Sampling
 from ...stores.chat_markers import WORD_JOINER
 from ...stores.records import GradedAspect

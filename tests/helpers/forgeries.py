@@ -17,7 +17,7 @@ from lpfloop.configs.schema import CriticConfig
 from lpfloop.critics.annotators.annotator_pool import load_pool
 from lpfloop.critics.annotators.comparison import Comparison, ask
 from lpfloop.critics.feedback import FeedbackCritic
-from lpfloop.critics.grading.graded_aspects import SCALES
+from lpfloop.critics.grading.grade_reply import SCALES
 from lpfloop.critics.grading.grader import Grader
 from lpfloop.critics.guard import BARE, GuardKey
 from lpfloop.critics.judge import Question, Reading, user_message

@@ -12,7 +12,7 @@ from forgeries import CRITIC, GRADER, REVIEWERS
 from lpfloop.critics.guard import GuardKey
 from lpfloop.critics.judge import Question
 from lpfloop.critics.scoring.answer_forms import load_form
-from lpfloop.critics.scoring.answer_scorer import AnswerScorer
+from lpfloop.critics.scoring.answer_scorer import ask_scores
 from lpfloop.loop.run.served import TINY_MODELS
 from lpfloop.policies.engines.thinking import Thinking
 from lpfloop.policies.engines.vllm_engine import reply_form
@@ -43,13 +43,12 @@ def follows(grammar: Any, reply: str) -> bool:
 
 
 def questions() -> dict[str, Question[Any]]:
-    scorer = AnswerScorer(form=load_form("alignbench-zh"))
     return {
         "critic": CRITIC.ask(rows.PROMPT, "Four.", KEY),
         "reviewer": REVIEWERS[1].ask("What is 2 + 2?", KEY),
         "truthfulness": GRADER.ask("truthfulness", rows.PROMPT, ["Four.", "Five."], key=KEY),
         "overall": GRADER.ask("overall", rows.PROMPT, ["Four."], key=KEY),
-        "scores": scorer.ask(rows.PROMPT, "Four.", KEY),
+        "scores": ask_scores(load_form("alignbench-zh"), rows.PROMPT, "Four.", KEY),
     }
 
 

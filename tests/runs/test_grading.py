@@ -9,7 +9,7 @@ from world import handle_rows, turn
 
 from lpfloop.configs.load import load_config
 from lpfloop.configs.schema import ConfigError
-from lpfloop.critics.grading.graded_aspects import FINE_GRAINED
+from lpfloop.critics.grading.grade_reply import FINE_GRAINED
 from lpfloop.loop.daemon.job import Job
 from lpfloop.loop.run.iteration import Iteration
 from lpfloop.loop.stages.grade import grade, grade_overall

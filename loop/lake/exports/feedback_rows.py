@@ -16,7 +16,7 @@ from typing import Any
 import polars as pl
 
 from ....configs.secrecy import row_without_keys
-from ....critics.grading.graded_aspects import BY_NAME as GRADED
+from ....critics.grading.grade_reply import BY_NAME as GRADED
 from ....critics.status import Status
 from ....stores.lake import RunReader
 from ....stores.records import Grade, Message, Prompt

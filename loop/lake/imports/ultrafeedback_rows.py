@@ -20,8 +20,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from typing import cast
 
-from ....critics.grading.grade_reply import NOT_APPLICABLE
-from ....critics.grading.graded_aspects import FINE_GRAINED, LOWEST, SCALES
+from ....critics.grading.grade_reply import FINE_GRAINED, LOWEST, NOT_APPLICABLE, SCALES
 from ....critics.status import Status
 from ....stores.keys import row_id
 from ....stores.records import (

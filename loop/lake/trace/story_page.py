@@ -4,7 +4,7 @@ import json
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-from ....critics.grading.graded_aspects import SCALES
+from ....critics.grading.grade_reply import SCALES
 from ....stores.records import (
     SCORED,
     Breakdown,

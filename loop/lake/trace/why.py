@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from statistics import fmean
 
-from ....critics.grading.graded_aspects import BY_NAME, FINE_GRAINED
+from ....critics.grading.grade_reply import BY_NAME, FINE_GRAINED
 from ....critics.status import Status
 from ....stores.records import (
     SCORED,

@@ -6,7 +6,7 @@ import rows
 from forgeries import CRITIC, GRADER, POOL, REVIEWERS
 
 from lpfloop.critics.annotators.comparison import Comparison, ask
-from lpfloop.critics.grading.graded_aspects import SCALES
+from lpfloop.critics.grading.grade_reply import SCALES
 from lpfloop.critics.guard import BARE, GuardKey
 from lpfloop.critics.judge import Question
 from lpfloop.critics.status import WAS_READ

@@ -218,7 +218,7 @@ def test_four_accuracies(subtests):
                 "general_fulfilled_loose": loose[0],
                 "checks_fulfilled_loose": loose[1],
             }
-            rated = VerifierCritic(task_aspects={}).read(prompt, verdict).value
+            rated = VerifierCritic(Verifier(), {}).read(prompt, verdict).value
             assert [(a.name, a.rating) for a in rated] == [
                 (check.kind, rating) for check, rating in zip(prompt.checks, ratings, strict=True)
             ]

@@ -42,7 +42,7 @@ def test_bombs_are_refused_without_a_process() -> None:
             (verdict,) = verifier.verify([(asked(boxed(r"\frac{7}{2}+x")), text)])
             assert not verifier.pool_started
         assert (verdict.rating, verdict.reason) == (None, "too_large")
-    critic = VerifierCritic(task_aspects={})
+    critic = VerifierCritic(Verifier(), {})
     assert critic.read(asked("1"), verdict).status == "too_large"
 
 

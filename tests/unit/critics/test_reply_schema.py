@@ -17,12 +17,12 @@ from lpfloop.configs.judging import FactsConfig
 from lpfloop.critics.annotators.annotator_pool import load_pool
 from lpfloop.critics.annotators.comparison import Comparison, ask
 from lpfloop.critics.facts.fact_judge import FactJudge
-from lpfloop.critics.grading.graded_aspects import SCALES
+from lpfloop.critics.grading.grade_reply import SCALES
 from lpfloop.critics.guard import GuardKey, without_mark
 from lpfloop.critics.judge import Question
 from lpfloop.critics.reply_schema import MARK_FIELD, is_object
 from lpfloop.critics.scoring.answer_forms import load_form
-from lpfloop.critics.scoring.answer_scorer import AnswerScorer
+from lpfloop.critics.scoring.answer_scorer import ask_scores
 from lpfloop.critics.status import WAS_READ
 
 ANSWERS = ("It is 4, and here is why.", "Five.", "I do not know.", "Four, I think.")
@@ -53,7 +53,6 @@ def questions(pool: Any, key: GuardKey = KEY) -> dict[str, Question[Any]]:
         Comparison(prompt="What is 2 + 2?", first=a, second=b, key=f"{a}{b}")
         for a, b in pairwise(ANSWERS)
     ]
-    scorers = {name: AnswerScorer(form=load_form(name)) for name in FORMS}
     facts = FactJudge.from_config(FactsConfig())
     return {
         "critic": CRITIC.ask(FACTS, ANSWERS[0], key),
@@ -65,7 +64,7 @@ def questions(pool: Any, key: GuardKey = KEY) -> dict[str, Question[Any]]:
             aspect: GRADER.ask(aspect, PROMPT, ANSWERS[: 1 if aspect == "overall" else 4], key=key)
             for aspect in SCALES
         },
-        **{name: scorer.ask(PROMPT, ANSWERS[0], key) for name, scorer in scorers.items()},
+        **{name: ask_scores(load_form(name), PROMPT, ANSWERS[0], key) for name in FORMS},
         **{a.name: ask(a, pairs[: a.batch_size], key) for a in pool.annotators},
     }
 

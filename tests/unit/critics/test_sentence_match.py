@@ -36,7 +36,7 @@ def test_sentences_of_the_tiny_world(verifier, subtests):
 
 
 def test_the_critic_rates_facts(verifier):
-    critic = VerifierCritic(task_aspects={"facts": "Factuality"}, sentence_match=True)
+    critic = VerifierCritic(Verifier(sentence_match=True), {"facts": "Factuality"})
     (verdict,) = verifier.verify([(PROMPT, "She painted birds. She died young.")])
     reading = critic.read(PROMPT, verdict)
     assert [(a.name, a.rating) for a in reading.value] == [("Factuality", 0)]
@@ -48,5 +48,5 @@ def test_facts_without_sentence_matching():
             (verdict,) = verifier.verify([(prompt, "Mia Berg was born in 1950.")])
             assert (verdict.metrics, verdict.rating, verdict.reason) == ((), None, "no_judge")
             assert not verifier.can_verify(prompt)
-        reading = VerifierCritic(task_aspects={"facts": "Factuality"}).read(prompt, verdict)
+        reading = VerifierCritic(Verifier(), {"facts": "Factuality"}).read(prompt, verdict)
         assert (reading.status, [a.rating for a in reading.value]) == ("no_judge", [None])

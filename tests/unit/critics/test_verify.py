@@ -127,7 +127,7 @@ def test_critic_rates_math_and_checks(verifier):
     """Math with checks has the task's aspect and one for each check; equal kinds get numbers."""
     prompt = asked("math", "#### 4", ("contains", "so"), ("contains", "then"))
     (verdict,) = verifier.verify([(prompt, "so #### 4")])
-    rated = VerifierCritic(task_aspects=TASK_ASPECTS).read(prompt, verdict).value
+    rated = VerifierCritic(Verifier(), TASK_ASPECTS).read(prompt, verdict).value
     assert [(a.name, a.rating) for a in rated] == [
         ("Logical Correctness", 1), ("contains", 1), ("contains 2", -1),
     ]  # fmt: skip
@@ -140,7 +140,7 @@ def test_critic_rates_the_tasks_aspect(verifier, subtests):
         (asked("general", None, ("equals", "a")), "b", "equals", -1),
     ]:
         with subtests.test(answer=answer):
-            critic = VerifierCritic(task_aspects=TASK_ASPECTS)
+            critic = VerifierCritic(Verifier(), TASK_ASPECTS)
             (verdict,) = verifier.verify([(prompt, answer)])
             reading = critic.read(prompt, verdict)
             assert [(a.name, a.rating) for a in reading.value] == [(aspect, rating)]

@@ -3,7 +3,7 @@
 from rows import PROMPT
 
 from lpfloop.configs.schema import GradingConfig
-from lpfloop.critics.grading.graded_aspects import SCALES
+from lpfloop.critics.grading.grade_reply import SCALES
 from lpfloop.critics.grading.grader import Grader, form_text
 from lpfloop.critics.status import Status
 

@@ -6,7 +6,7 @@ import pytest
 from rows import PROMPT
 
 from lpfloop.configs.schema import ConfigError, GradingConfig
-from lpfloop.critics.grading.graded_aspects import FINE_GRAINED, SCALES
+from lpfloop.critics.grading.grade_reply import FINE_GRAINED, SCALES
 from lpfloop.critics.grading.grader import GRADING_TEMPLATES, Grader, form_text
 
 GRADERS = {

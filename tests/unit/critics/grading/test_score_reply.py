@@ -3,9 +3,8 @@
 from rows import PROMPT
 
 from lpfloop.configs.schema import GradingConfig
-from lpfloop.critics.grading.graded_aspects import GradeScale
+from lpfloop.critics.grading.grade_reply import GradeScale, OverallScore
 from lpfloop.critics.grading.grader import Grader
-from lpfloop.critics.grading.score_reply import OverallScore
 from lpfloop.critics.guard import GuardKey
 from lpfloop.critics.judge import MAX_REPLY, Question
 

@@ -8,7 +8,7 @@ import pytest
 
 from lpfloop.configs.schema import ConfigError
 from lpfloop.critics.scoring.answer_forms import load_form
-from lpfloop.critics.scoring.answer_scorer import AnswerScorer
+from lpfloop.critics.scoring.answer_scorer import ask_scores
 from lpfloop.stores.records import Message, Prompt
 
 FIVE = ("helpfulness", "clarity", "factuality", "depth", "engagement")
@@ -21,7 +21,7 @@ def prompt(text: str, task: str = "general", **fields: str) -> Prompt:
 
 
 def read(form: str, text: str, answer: str = "A.", asked: Prompt | None = None) -> list:
-    question = AnswerScorer(form=load_form(form)).ask(asked or prompt("Q?"), answer)
+    question = ask_scores(load_form(form), asked or prompt("Q?"), answer)
     return question.read(text, "stop")
 
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from rows import CANDIDATE, GRADE, PROMPT
 
 from lpfloop.configs.recipes import Binarisation
-from lpfloop.critics.grading.graded_aspects import FINE_GRAINED
+from lpfloop.critics.grading.grade_reply import FINE_GRAINED
 from lpfloop.loop.data.binarize import (
     BINARISATIONS,
     Binarising,

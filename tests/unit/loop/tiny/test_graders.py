@@ -6,7 +6,7 @@ from dataclasses import replace
 from rows import PROMPT
 
 from lpfloop.configs.schema import GradingConfig
-from lpfloop.critics.grading.graded_aspects import SCALES
+from lpfloop.critics.grading.grade_reply import SCALES
 from lpfloop.critics.grading.grader import GRADING_TEMPLATES, Grader
 from lpfloop.loop.tiny.exercises import add_opener
 from lpfloop.loop.tiny.graders import aspect_of, grader

@@ -8,7 +8,6 @@ judged one by one there (`facts`). Not counted are a label or courtesy at the st
 """
 
 import re
-from dataclasses import dataclass
 
 from ..configs.engines import TINY
 from ..stores.records import Prompt
@@ -17,31 +16,17 @@ SENTENCE_END = re.compile(r"(?<=[.!?])\s|\n")
 COURTESY_WORDS = 2
 
 
-@dataclass(frozen=True, slots=True)
-class MatchedSentences:
-    """How many sentences of an answer the abstract has, and how many it has not."""
-
-    right: int
-    wrong: int
-
-    @property
-    def share(self) -> float:
-        """Return the share of right sentences; 0 for an answer without sentences."""
-        total = self.right + self.wrong
-        return self.right / total if total else 0.0
-
-
 def is_matchable(prompt: Prompt) -> bool:
     """Whether the sentences of answers to a prompt can be matched: only in the tiny world."""
     return prompt.source == TINY
 
 
-def match_sentences(answer: str, reference: str) -> MatchedSentences:
-    """Compare the sentences of `answer` with the sentences of `reference`."""
+def match_sentences(answer: str, reference: str) -> tuple[int, int]:
+    """Return how many sentences of `answer` are in `reference`, and how many are not."""
     supported = frozenset(_normal(sentence) for sentence in SENTENCE_END.split(reference))
     sentences = dict.fromkeys(_normal(sentence) for sentence in _sentences(answer))
     right = sum(sentence in supported for sentence in sentences)
-    return MatchedSentences(right, len(sentences) - right)
+    return right, len(sentences) - right
 
 
 def _sentences(answer: str) -> list[str]:

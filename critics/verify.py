@@ -305,18 +305,18 @@ UNJUDGED = Verdict((), None, Status.NO_JUDGE.value)
 
 
 def _match_answer(answer: str, prompt: Prompt) -> Verdict:
-    claims = match_sentences(answer, prompt.reference or "")
+    right, wrong = match_sentences(answer, prompt.reference or "")
     metrics = (
-        (SENTENCE_MATCH, claims.share),
-        ("sentences_right", float(claims.right)),
-        ("sentences_wrong", float(claims.wrong)),
+        (SENTENCE_MATCH, right / (right + wrong) if right + wrong else 0.0),
+        ("sentences_right", float(right)),
+        ("sentences_wrong", float(wrong)),
     )
-    if claims.right + claims.wrong == 0:
+    if right + wrong == 0:
         # An answer without claims fails: otherwise a policy would learn to avoid claims.
         return Verdict(metrics, -1, "no_claims")
-    if claims.wrong == 0:
+    if wrong == 0:
         return Verdict(metrics, 1, "supported")
-    if claims.right >= claims.wrong:
+    if right >= wrong:
         return Verdict(metrics, 0, "partly_supported")
     return Verdict(metrics, -1, "unsupported")
 

@@ -13,7 +13,6 @@ question: a passage. A longer sentence is cut at a space.
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 
 from ...stores.records import SCORED
 
@@ -59,33 +58,6 @@ BrokenUp = tuple[str, int]
 """The status of a passage, and how many statements it has."""
 
 
-@dataclass(frozen=True, slots=True)
-class SupportCount:
-    """How many statements of an answer have each verdict, and how many are unread."""
-
-    supported: int
-    not_supported: int
-    irrelevant: int
-    unread: int
-
-    @property
-    def judged(self) -> int:
-        """How many statements have a verdict."""
-        return self.supported + self.not_supported + self.irrelevant
-
-    @property
-    def score(self) -> float | None:
-        """The share of the judged statements that are supported; None if none was judged."""
-        return self.supported / self.judged if self.judged else None
-
-
-def count_support(claims: Iterable[Said]) -> SupportCount:
-    """Count the verdicts on an answer's statements, without those beyond the limit."""
-    verdicts = Counter(verdict or status for verdict, status in claims if status != BEYOND)
-    judged = [verdicts[name] for name in ("supported", "not_supported", "irrelevant")]
-    return SupportCount(*judged, unread=verdicts.total() - sum(judged))
-
-
 def fact_metrics(passages: Sequence[BrokenUp], claims: Iterable[Said]) -> Metrics:
     """Return the metrics of one answer: its score, the counts behind it, and if it abstains.
 
@@ -95,17 +67,14 @@ def fact_metrics(passages: Sequence[BrokenUp], claims: Iterable[Said]) -> Metric
     if not read:
         return ()
     missing = len(passages) - len(read)
-    count = count_support(claims)
+    counts = Counter(verdict or status for verdict, status in claims if status != BEYOND)
+    judged = {name: float(counts[name]) for name in ("supported", "not_supported", "irrelevant")}
+    total = sum(judged.values())
     metrics: Metrics = (
         (ABSTAINED, float(not missing and not any(read))),
-        (UNREAD, float(count.unread + missing)),
+        (UNREAD, counts.total() - total + missing),
     )
-    if count.score is None:
+    if not total:
         return metrics
-    return (
-        (FACT_SCORE, count.score),
-        ("facts_supported", float(count.supported)),
-        ("facts_not_supported", float(count.not_supported)),
-        ("facts_irrelevant", float(count.irrelevant)),
-        *metrics,
-    )
+    named = ((f"facts_{name}", count) for name, count in judged.items())
+    return ((FACT_SCORE, judged["supported"] / total), *named, *metrics)

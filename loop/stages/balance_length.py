@@ -12,9 +12,9 @@ not available, and lengths are estimated as one token per three bytes of UTF-8 (
 character, or three Latin letters).
 """
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
-from functools import cache, cached_property
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
+from functools import cache
 
 import polars as pl
 
@@ -36,15 +36,8 @@ BALANCE = Verb("balance")
 FILTER = "balance_length"
 LONGER_WINS, LONGER_LOSES, EQUAL = "longer_wins", "longer_loses", "equal"
 """On which side of its bucket a pair is: a surplus is dropped for this reason."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BalanceDecision:
-    """The fate of a pair: its bucket, its side, and whether it is kept."""
-
-    bucket: LengthBucket
-    side: str
-    kept: bool
+Decided = tuple[LengthBucket, str]
+"""The bucket of a pair, and its outcome: kept, or the side with a surplus."""
 
 
 def balance_length(
@@ -55,16 +48,15 @@ def balance_length(
     `candidates` are the sources of the pairs, None if they are from elsewhere. The rows keep their
     chunks, though the choice of the kept ones depends on all of them.
     """
-    config = it.run.config.pairs
-    if not config.balance_length:
+    config, initial = it.run.config, it.run.models.initial
+    if not config.pairs.balance_length:
         return pairs
-    balancing = _Balancing(it=it, pairs=pairs, candidates=candidates)
+    width, count = config.pairs.bucket_width, cache(lambda: token_count(initial.location))
     read = (pairs,) if candidates is None else (pairs, candidates)
-    params: dict[str, Json] = {"bucket_width": config.bucket_width}
+    params: dict[str, Json] = {"bucket_width": width}
     if candidates is None or _is_endpoint(it) or _others(it):
         # If M_0's engine counted all tokens, the key stays without `counted_by`.
-        exact = balancing.count is not about
-        params["counted_by"] = it.run.models.initial.identity if exact else about.__name__
+        params["counted_by"] = initial.identity if count() is not about else about.__name__
     work = it.work(BALANCE, params, *read)
 
     def reads() -> list[tuple[str, ...]]:
@@ -72,9 +64,29 @@ def balance_length(
         every = digest([list(keys) for keys in chunks])
         return [(every, str(chunk)) for chunk in range(len(chunks))]
 
+    @cache
+    def decided() -> Mapping[str, Decided]:
+        """Decide about all pairs once, when a chunk first needs it."""
+        longer = dict[str, int]()
+        for chunk in range(pairs.chunks):
+            known = _counts(it, candidates, chunk)
+            longer.update(_lengths(_table(it, pairs, chunk), known, count))
+        return fates(longer, width, config.seed)
+
     def make(unit: Unit) -> RowsByType:
-        rows, counts = balancing.chunk(unit.chunk)
-        return {Pair: as_arrow(rows), FilterCount: counts}
+        rows, buckets = _table(it, pairs, unit.chunk), dict[LengthBucket, dict[str, list[str]]]()
+        kept = list[str]()
+        for pair_id in rows["pair_id"]:
+            bucket, outcome = decided()[pair_id]
+            buckets.setdefault(bucket, {}).setdefault(outcome, []).append(pair_id)
+            kept += [pair_id] if outcome == KEPT else []
+        counts = [
+            counted
+            for bucket, outcomes in sorted(buckets.items())
+            for counted in filter_counts(it.number, f"{FILTER}/{bucket}", "pairs", outcomes)
+        ]
+        balanced = balanced_rows(rows.filter(pl.col("pair_id").is_in(kept)))
+        return {Pair: as_arrow(balanced), FilterCount: counts}
 
     return it.rows(Pair, f"balance:{pairs.label}", replace(work, reads=reads), make)
 
@@ -92,87 +104,56 @@ def _others(it: Iteration) -> list[str]:
     return [] if completers is None else [model.name for model in completers.others]
 
 
-def fates(longer: Mapping[str, int], width: int, seed: int) -> dict[str, BalanceDecision]:
-    """Decide about all pairs at once, by id; `longer` is each pair's |y_w| - |y_l|."""
+def fates(longer: Mapping[str, int], width: int, seed: int) -> dict[str, Decided]:
+    """Return the bucket of each pair, and whether it is kept; `longer` is its |y_w| - |y_l|."""
     sides = dict[LengthBucket, dict[str, list[str]]]()
     for pair_id, more in longer.items():
         side = LONGER_WINS if more > 0 else LONGER_LOSES if more < 0 else EQUAL
         sides.setdefault(bucket_of(more, width), {}).setdefault(side, []).append(pair_id)
-    found = dict[str, BalanceDecision]()
+    found = dict[str, Decided]()
     for bucket, own in sides.items():
         kept = min(len(own.get(side, ())) for side in (LONGER_WINS, LONGER_LOSES))
         for side, ids in own.items():
             drawn = sorted(ids, key=lambda name: (derive_seed(seed, "balance", name), name))
             for place, pair_id in enumerate(drawn):
-                keeps = side == EQUAL or place < kept
-                found[pair_id] = BalanceDecision(bucket=bucket, side=side, kept=keeps)
+                found[pair_id] = bucket, KEPT if side == EQUAL or place < kept else side
     return found
 
 
-@dataclass(frozen=True, kw_only=True)
-class _Balancing:
-    """The balancing of one stage; the fates of all pairs are decided once, when first needed."""
+def _lengths(
+    pairs: pl.DataFrame, known: Mapping[str, int], count: Callable[[], TokenCount]
+) -> Iterator[tuple[str, int]]:
+    """Yield each pair with |y_w| - |y_l|: by the counts of both answers, else of both texts."""
+    tokens = cache(count())
+    texts = (_text(side) for side in ("chosen", "rejected"))
+    rows = pairs.select("pair_id", "chosen_id", "rejected_id", *texts)
+    for pair_id, chosen_id, rejected_id, chosen, rejected in rows.iter_rows():
+        if chosen_id in known and rejected_id in known:
+            yield pair_id, known[chosen_id] - known[rejected_id]
+        else:
+            yield pair_id, tokens(chosen) - tokens(rejected)
 
-    it: Iteration
-    pairs: Rows[Pair]
-    candidates: Rows[Candidate] | None
 
-    @cached_property
-    def count(self) -> TokenCount:
-        """How the tokens of a text are counted."""
-        return token_count(self.it.run.models.initial.location)
+def _counts(it: Iteration, candidates: Rows[Candidate] | None, chunk: int) -> dict[str, int]:
+    """Return the token counts that M_0's engine gave for candidates of a chunk.
 
-    def chunk(self, chunk: int) -> tuple[pl.DataFrame, list[FilterCount]]:
-        """Return the kept pairs of a chunk, under their new ids, and filter counts by bucket."""
-        rows = self._table(self.pairs, chunk)
-        fates = {pair_id: self._fates[pair_id] for pair_id in rows["pair_id"]}
-        buckets = dict[LengthBucket, dict[str, list[str]]]()
-        for pair_id, fate in fates.items():
-            outcome = KEPT if fate.kept else fate.side
-            buckets.setdefault(fate.bucket, {}).setdefault(outcome, []).append(pair_id)
-        kept = [pair_id for pair_id, fate in fates.items() if fate.kept]
-        return balanced_rows(rows.filter(pl.col("pair_id").is_in(kept))), [
-            counted
-            for bucket, outcomes in sorted(buckets.items())
-            for counted in filter_counts(self.it.number, f"{FILTER}/{bucket}", "pairs", outcomes)
-        ]
+    Answers with reasoning are excluded: their count includes the reasoning.
+    """
+    if candidates is None or _is_endpoint(it):
+        return {}
+    own = (
+        (pl.col("completion_tokens") > 0)
+        & pl.col("reasoning").is_null()
+        & ~pl.col("model").is_in(_others(it))
+    )
+    found = _table(it, candidates, chunk).filter(own)
+    return dict(found.select("candidate_id", "completion_tokens").iter_rows())
 
-    @cached_property
-    def _fates(self) -> Mapping[str, BalanceDecision]:
-        config, chunks = self.it.run.config, range(self.pairs.chunks)
-        longer = dict(each for chunk in chunks for each in self._lengths(chunk))
-        return fates(longer, config.pairs.bucket_width, config.seed)
 
-    def _lengths(self, chunk: int) -> Iterator[tuple[str, int]]:
-        """Yield each pair with |y_w| - |y_l|: by the counts of both answers, else of both texts."""
-        known, tokens = self._counts(chunk), cache(self.count)
-        texts = (_text(side) for side in ("chosen", "rejected"))
-        pairs = self._table(self.pairs, chunk).select("pair_id", "chosen_id", "rejected_id", *texts)
-        for pair_id, chosen_id, rejected_id, chosen, rejected in pairs.iter_rows():
-            if chosen_id in known and rejected_id in known:
-                yield pair_id, known[chosen_id] - known[rejected_id]
-            else:
-                yield pair_id, tokens(chosen) - tokens(rejected)
-
-    def _counts(self, chunk: int) -> dict[str, int]:
-        """Return the token counts that M_0's engine gave for candidates of a chunk.
-
-        Answers with reasoning are excluded: their count includes the reasoning.
-        """
-        if self.candidates is None or _is_endpoint(self.it):
-            return {}
-        own = (
-            (pl.col("completion_tokens") > 0)
-            & pl.col("reasoning").is_null()
-            & ~pl.col("model").is_in(_others(self.it))
-        )
-        found = self._table(self.candidates, chunk).filter(own)
-        return dict(found.select("candidate_id", "completion_tokens").iter_rows())
-
-    def _table(self, rows: Rows[Pair] | Rows[Candidate], chunk: int) -> pl.DataFrame:
-        store = self.it.run.store
-        keys = (stage.key(store.journal, chunk) for stage in rows.stages)
-        return pl.concat(as_frame(store.table(rows.row_type, key)) for key in keys)
+def _table(it: Iteration, rows: Rows[Pair] | Rows[Candidate], chunk: int) -> pl.DataFrame:
+    store = it.run.store
+    keys = (stage.key(store.journal, chunk) for stage in rows.stages)
+    return pl.concat(as_frame(store.table(rows.row_type, key)) for key in keys)
 
 
 def _text(side: str) -> pl.Expr:

@@ -15,7 +15,7 @@ import random
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations
-from typing import NamedTuple, Self
+from typing import Self
 
 from ...configs.annotation import Keying, Ordering
 from ...configs.recipes import Annotated
@@ -26,7 +26,7 @@ from ...critics.annotators.pair_verdicts import PairChoice
 from ...critics.status import Status
 from ...policies.engines.engine import Completion, Sampling
 from ...stores.keys import Json, derive_seed, row_id
-from ...stores.records import Candidate, Order, Preference, Preferred
+from ...stores.records import Candidate, Order, Preference
 from ..data.prompt_rows import parted_input
 from ..run.engine_client import EngineClient
 from ..run.handles import Planned, Rows
@@ -149,37 +149,11 @@ def _compare(
     return Rows(row_type=Preference, stages=tuple(stages))
 
 
-class Decided(NamedTuple):
-    """The outcome of a match without an annotator; `flipped` if a coin decided it."""
-
-    preferred: Preferred | None
-    status: Status = Status.SCORED
-    flipped: bool = False
-
-
 def match_of(first: Candidate, second: Candidate, keyed_on: Keying) -> Match:
     """Return the match of two answers."""
     pair = row_id("match", [first.candidate_id, second.candidate_id])
     drawn_by = pair if keyed_on == "pair" else first.prompt_id
     return Match(first=first, second=second, drawn_by=drawn_by)
-
-
-def decide_match(match: Match, seed: int, flip_probability: float) -> Decided | None:
-    """Return the outcome of a match without an annotator; None if one must decide."""
-    if "failed" in (match.first.finish_reason, match.second.finish_reason):
-        # A failed request gave nothing that could be preferred.
-        return Decided(None, Status.FAILED)
-    if _normal(match.first) == _normal(match.second):
-        return Decided("tie")
-    tossed = coin(match.drawn_by, seed, flip_probability)
-    return None if tossed is None else Decided(tossed, flipped=True)
-
-
-def orders_of(match: Match, seed: int, order: Ordering) -> tuple[Order, ...]:
-    """Return the orders in which an annotator sees a match."""
-    if order == "both":
-        return ("as_given", "swapped")
-    return ("swapped" if shown_swapped(match.drawn_by, seed) else "as_given",)
 
 
 def drawn_pairs(
@@ -296,7 +270,9 @@ class Annotating(JudgedStage[Showings, PairChoice, Preference]):
         for place, match in enumerate(self.matched(chunk)):
             if assign(pool, match.drawn_by, seed) is self.annotator:
                 row = self._row(match)
-                orders = orders_of(match, seed, self.order)
+                orders: tuple[Order, ...] = ("as_given", "swapped")
+                if self.order != "both":
+                    orders = orders[1:] if shown_swapped(match.drawn_by, seed) else orders[:1]
                 for order in orders if row.status == PENDING else orders[:1]:
                     yield (Showing(match=match, row=row, place=place, order=order),), [row]
 
@@ -363,9 +339,20 @@ class Annotating(JudgedStage[Showings, PairChoice, Preference]):
         return Posed(question, name, derive_seed(self.run.config.seed, "annotate", about, attempt))
 
     def _row(self, match: Match) -> Preference:
-        """Return the row of a match before an annotator is asked about it."""
+        """Return the row of a match before an annotator is asked, or decided without one."""
         first, second = match.first.candidate_id, match.second.candidate_id
-        decided = decide_match(match, self.run.config.seed, self.panel.flip_probability)
+        seed, flip_probability = self.run.config.seed, self.panel.flip_probability
+        status: str = Status.SCORED
+        preferred = tossed = None
+        if "failed" in (match.first.finish_reason, match.second.finish_reason):
+            # A failed request gave nothing that could be preferred.
+            status = Status.FAILED
+        elif _normal(match.first) == _normal(match.second):
+            preferred = "tie"
+        elif (tossed := coin(match.drawn_by, seed, flip_probability)) is not None:
+            preferred = tossed
+        else:
+            status = PENDING
         return Preference(
             preference_id=row_id("pref", [first, second, self.identity]),
             prompt_id=match.first.prompt_id,
@@ -373,11 +360,11 @@ class Annotating(JudgedStage[Showings, PairChoice, Preference]):
             first_id=first,
             second_id=second,
             annotator=self.annotator.name,
-            preferred=decided.preferred if decided else None,
-            flipped=decided is not None and decided.flipped,
+            preferred=preferred,
+            flipped=tossed is not None,
             order="as_given",
             text="",
-            status=decided.status.value if decided else PENDING,
+            status=str(status),
         )
 
     def _comparison(self, showing: Showing) -> Comparison:

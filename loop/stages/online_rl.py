@@ -312,8 +312,8 @@ class OnlineTraining:
             return None
         watch = StepWatch(it=it, method=self.method, steps=planned.chunks)
         pending = {unit.chunk for unit in stage.pending}
-        for chunk in range(min(pending, default=planned.chunks)):
-            watch.watch(numbers_of(it, planned.key(it.run.store.journal, chunk)))
+        done = range(min(pending, default=planned.chunks))
+        watch.watch_committed(planned.key(it.run.store.journal, chunk) for chunk in done)
         return watch
 
     def job(self, identity: str) -> TrainJob:

@@ -23,6 +23,7 @@ from ...stores.frames import as_frame
 from ...stores.journal_reader import Cost, Unit
 from ...stores.records import Candidate, Critique, FilterCount, Reward, Statistic
 from ...stores.schemas import Row, RowsByType, from_table
+from ..lake.query.alarm_list import alarm_fields
 from ..run.budget import cost_of
 from ..run.reporter import UnitStats
 from ..run.run import Run
@@ -111,8 +112,8 @@ class Steps:
             frame = as_frame(tables[Statistic])
             numbers: dict[str, float] = dict(frame.select("metric", "value").iter_rows())
             self._note_left_out(numbers)
-            if self.watch is not None:
-                self.watch.look(numbers)
+            for alarm in () if self.watch is None else self.watch.watch(numbers):
+                self.run.reporter.note(alarm.message, "alarm", **alarm_fields(alarm))
         return len(self._waiting) < before
 
     def _note_left_out(self, numbers: Mapping[str, float]) -> None:

@@ -5,17 +5,14 @@ alike, long or truncated, or its reward falls again. Later steps are compared wi
 each kind of alarm is raised once per training, when it first appears.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
-from functools import partial
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from itertools import pairwise
 from math import sqrt
 from statistics import fmean
 from typing import NamedTuple
 
-from ...stores.keys import Json
 from ...stores.records import Alarm, Statistic
-from ..lake.query.alarm_list import alarm_fields
 from ..run.handles import Planned
 from ..run.iteration import Iteration
 from ..run.run import Verb, Work
@@ -35,7 +32,6 @@ BEYOND = 4.5
 chance, as of all its steps the best is taken."""
 WATCH_STEPS = Verb("watch_steps")
 STAGE = "watch:steps"
-EVENT = "alarm"
 CUT, ENTROPY, LENGTH, REWARD, KL = "missing_eos", "entropy", "length", "reward", "kl"
 
 Numbers = Mapping[str, float]
@@ -54,21 +50,13 @@ class StepFinding(NamedTuple):
 
 @dataclass(kw_only=True)
 class StepWatch:
-    """The numbers of a training's steps so far, and the alarms that they raised."""
+    """The numbers of a training's steps so far, and the kinds of alarms that they raised."""
 
     it: Iteration
     method: str
     steps: int
     history: list[Numbers] = field(default_factory=list[Numbers])
     _known: set[str] = field(default_factory=set[str])
-
-    def look(self, numbers: Numbers) -> None:
-        """Log and record the alarms that a step is the first to raise."""
-        run = self.it.run
-        for alarm in self.watch(numbers):
-            run.reporter.note(alarm.message, "alarm", **alarm_fields(alarm))
-            detail: Json = asdict(alarm)
-            run.store.when_there_is_room(partial(run.store.journal.record, EVENT, detail))
 
     def watch(self, numbers: Numbers) -> list[Alarm]:
         """Add the next step, and return the alarms that it is the first to raise."""
@@ -92,6 +80,10 @@ class StepWatch:
             )
             for kind, before, after, limit, message in found
         ]
+
+    def watch_committed(self, keys: Iterable[str]) -> list[Alarm]:
+        """Add the committed steps with these keys, and return the alarms that they raise."""
+        return [alarm for key in keys for alarm in self.watch(numbers_of(self.it, key))]
 
 
 def findings(history: Sequence[Numbers]) -> Iterator[StepFinding]:
@@ -144,7 +136,7 @@ def keep_alarms(it: Iteration, method: str, steps: Planned) -> None:
         return
     keys = steps.keys(journal)
     watch = StepWatch(it=it, method=method, steps=len(keys))
-    alarms = [alarm for key in keys for alarm in watch.watch(numbers_of(it, key))]
+    alarms = watch.watch_committed(keys)
     if not alarms:
         return
     work = Work(

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from lpfloop.critics.facts.fact_judge import WORDS
-from lpfloop.critics.facts.fact_score import FACT_SCORE, count_support, fact_metrics
+from lpfloop.critics.facts.fact_score import FACT_SCORE, fact_metrics
 from lpfloop.loop.data.files import placed_rows
 from lpfloop.stores.records import SCORED, Support
 
@@ -58,8 +58,8 @@ def test_score_is_the_published_one(shared_data):
 
 
 def test_no_verdict_no_score():
-    assert count_support([(None, "missing"), (None, "beyond_most")]).unread == 1
-    assert count_support([(None, "missing")]).score is None
+    unjudged = dict(fact_metrics([("scored", 2)], [(None, "missing"), (None, "beyond_most")]))
+    assert unjudged == {"abstained": 0.0, "facts_unread": 1.0}
     assert fact_metrics([("truncated", 0)], []) == ()
     found = dict(fact_metrics([("scored", 2), ("truncated", 0)], [("supported", "scored")]))
     assert (found[FACT_SCORE], found["facts_unread"], found["abstained"]) == (1.0, 1.0, 0.0)

@@ -21,9 +21,9 @@ def test_buckets_keep_as_many_of_either_side(longer, width):
     assert len(found) == len(longer)
     came = Counter((bucket_of(n, width), sign(n)) for n in longer)
     kept = Counter(
-        (found[f"pair-{place}"].bucket, sign(n))
+        (found[f"pair-{place}"][0], sign(n))
         for place, n in enumerate(longer)
-        if found[f"pair-{place}"].kept
+        if found[f"pair-{place}"][1] == "kept"
     )
     for (bucket, side), count in came.items():
         wanted = count if side == 0 else min(count, came[bucket, -side])

@@ -20,9 +20,9 @@ from .loop.stages.prefer import demonstrate_preferred, prefer
 from .loop.stages.refine import best, refine
 from .loop.stages.reward import reward
 from .loop.stages.sample import sample
+from .loop.stages.select_prompts import filter_variance
 from .loop.stages.supervised_set import demonstrations
 from .loop.stages.train import keep_policy, train, train_reward
-from .loop.stages.variance_filter import filter_variance
 from .stores.records import Candidate, Checkpoint, Message, Prompt, RewardModel
 
 __all__ = [

@@ -11,8 +11,16 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-from .math_denials import strip_signs, without_denied
-from .math_marks import DENIED, Boxed, boxed_answers, correction, lower, marks
+from .math_marks import (
+    DENIED,
+    Boxed,
+    boxed_answers,
+    correction,
+    lower,
+    marks,
+    strip_signs,
+    without_denied,
+)
 from .math_text import IN_WORDS, as_western, improper
 
 LAST_CHARACTERS = 4000

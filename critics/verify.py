@@ -27,6 +27,7 @@ from .checks import (
     read_json,
     remark,
 )
+from .facts.fact_score import is_matchable, match_sentences
 from .judge import Reading
 from .math_answers import Final, answer_to, final_answer, reference_answer
 from .math_limits import too_large
@@ -34,7 +35,6 @@ from .math_numbers import quick_equal
 from .math_offers import one_of
 from .math_pool import MathPool
 from .rating_dictionary import AspectRatings
-from .sentence_match import is_matchable, match_sentences
 from .status import MATH_ACCURACY, MATH_UNDECIDED, MATH_UNMARKED, Status
 
 FIELD = "critic.verifier"

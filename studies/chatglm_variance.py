@@ -13,7 +13,7 @@ from seed_lines import seed_line
 from lpfloop.loop.evaluation.assess import REWARD
 from lpfloop.loop.evaluation.plots import Lines
 from lpfloop.loop.recipes import chatglm_ppo
-from lpfloop.loop.stages.variance_filter import FEWEST
+from lpfloop.loop.stages.select_prompts import FEWEST
 from lpfloop.loop.studies.claims import PaperClaim, PaperFigure, SeedEstimate
 from lpfloop.loop.studies.study import Evidence, Study, StudyArm, StudyFinding, StudyTable
 from lpfloop.stores.lake import RunReader

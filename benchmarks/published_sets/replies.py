@@ -12,7 +12,7 @@ from typing import cast
 
 from lpfloop.critics.grading.grade_reply import GradeScale
 from lpfloop.critics.judge import Question
-from lpfloop.critics.scoring.answer_scorer import AspectScores
+from lpfloop.critics.scoring.answer_forms import AspectScores
 from lpfloop.loop.data.file_row import Row
 
 from .study import Disagreement, Found, Study, counts, rows_of, share

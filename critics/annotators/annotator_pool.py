@@ -26,7 +26,7 @@ from ...configs.schema import ConfigError
 from ...configs.section import Section
 from ...stores.keys import Json, digest
 from ..templating import TemplateSets, load_template, placeholders
-from ..text_forms import MOST_PAIRS, ReplyForm
+from .pair_verdicts import MOST_PAIRS, ReplyForm
 
 HERE = Path(__file__).parent
 POOLS = Pools(folder=HERE / "pools", item="annotator")

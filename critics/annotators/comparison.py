@@ -25,9 +25,8 @@ from ..guard import BARE, Guard, GuardKey
 from ..judge import Question, Reading, lines_of, schema_under, user_message
 from ..reply_schema import COMMENTS
 from ..templating import defuse_tags, render, tags
-from ..text_forms import NUMBERS, WORDS, reply_of
 from .annotator_pool import Annotator, AnnotatorPool, WorkedExample, persona_text
-from .pair_verdicts import VERDICTS, PairChoice, PairVerdicts
+from .pair_verdicts import NUMBERS, VERDICTS, WORDS, PairChoice, PairVerdicts, reply_of
 
 
 def assign(pool: AnnotatorPool, key: str, seed: int) -> Annotator:

@@ -1,5 +1,9 @@
 """Reading an annotator's reply: a verdict on each pair, or the reason why it is missing.
 
+Annotators of AlpacaFarm write the better output's number alone (`token`), an object with an
+explanation (`json`), or both numbers in order (`ranking`), on several pairs if need be; or they
+follow a JSON schema.
+
 Every pair is read separately, so one bad verdict does not affect the others. Nothing is guessed: a
 pair is unread if its verdict is missing, contradicted or in an unexpected form. If the numbers of a
 reply are shifted (counted from zero, for example), no verdict counts, because the pairs are
@@ -9,19 +13,152 @@ is one exception below a mark: if an output is only a number, a reply of only nu
 as the judge's.
 """
 
+import json
 import random
 import re
 from collections import defaultdict
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal, cast, get_args
 
 from ...stores.records import SCORED, Order, Preferred
 from ..judge import ExampleReply, Expected, JudgeReply, Reading, absent, reasons
-from ..quoting import declared_choices, fault_of, holds, visible_text
-from ..reply_schema import ReplySchema, list_of, object_of, one_of, text
+from ..quoting import Stated, declared_choices, fault_of, holds, visible_text
+from ..reply_schema import ReplySchema, json_objects, list_of, object_of, one_of, text
 from ..status import Status
-from ..text_forms import CHOICES, NUMBERS, ReplyForm, Statement, reply_of, statements
+
+ReplyForm = Literal["token", "json", "ranking"]
+FORMS: tuple[ReplyForm, ...] = get_args(ReplyForm)
+NUMBERS: dict[Preferred, str] = {"first": "1", "second": "2", "tie": "tie"}
+WORDS: dict[ReplyForm, dict[Preferred, str]] = {
+    "token": NUMBERS,
+    "ranking": {"first": "[1, 2]", "second": "[2, 1]", "tie": "1 = 2"},
+}
+"""The verdicts of forms that are not JSON."""
+
+MOST_PAIRS = 20
+"""Pairs that one prompt may hold (Appendix C.1: up to 20 do as well as 5)."""
+MOST_DIGITS = 4
+LINE = re.compile(r"[\s>*#-]*(?:pair\s*)?(\d{1,4})[*\s]*[:.)][*\s]*(.*)", re.IGNORECASE)
+CHOICE = re.compile(r"(?:(?:output|answer|response)\s*)?\(?([\w-]+)\)?", re.IGNORECASE)
+RANKED = re.compile(r"(?:output\s*)?(\d{1,4})\s*([,>=])\s*(?:output\s*)?(\d{1,4})", re.IGNORECASE)
+PAIR_FIELD = re.compile(r'"pair"\s*:\s*"?(\d{1,4})\b')
+MARKS = " \t\r\n*`\"'."
+CHOICES: dict[str, Preferred] = {"1": "first", "2": "second"}
+UNDECIDED = frozenset({"neither", "both", "none", "either", "equal", "draw", "0"})
+
+
+@dataclass(frozen=True, slots=True)
+class Statement(Stated):
+    """One statement of a text: its pair, the preferred output as shown or an error, the reason."""
+
+    number: int
+    choice: Preferred | Status
+    explanation: str = ""
+
+
+def reply_of(
+    form: ReplyForm, verdicts: Sequence[tuple[str, Preferred, str]], *, several: bool
+) -> str:
+    """Write verdicts (label, which output as shown, explanation) in a form."""
+    lines = list[str]()
+    for label, preferred, explanation in verdicts:
+        if form == "json":
+            named = {"pair": _number(label)} if several else {}
+            said = {"explanation": explanation, "preferred": _number(NUMBERS[preferred])}
+            lines.append(json.dumps(named | said, ensure_ascii=False))
+        else:
+            word = WORDS[form][preferred]
+            lines.append(f"{label}: {word}" if several else word)
+    return "\n".join(lines)
+
+
+def _number(word: str) -> int | str:
+    return int(word) if word.isdigit() else word
+
+
+def statements(form: ReplyForm, text: str, *, several: bool = False) -> list[Statement]:
+    """Return the verdicts that a text states in a form, in their order.
+
+    If it is about `several` pairs, each verdict has the number of its pair.
+    """
+    return (
+        list(_objects(text, several=several))
+        if form == "json"
+        else _lines(form, text, several=several)
+    )
+
+
+def _lines(form: ReplyForm, text: str, *, several: bool) -> list[Statement]:
+    """Return the statements that are lines.
+
+    About one pair, each line is a verdict or prose. A numbered line can be prose, too: it counts
+    only if its pair lacks another statement.
+    """
+    found = list[Statement]()
+    at = 0
+    for whole in text.splitlines(keepends=True):
+        (line,), start, at = whole.splitlines(), at, at + len(whole)
+        numbered = LINE.fullmatch(line) if several else None
+        if numbered or not several:
+            number, words = (int(numbered[1]), numbered[2]) if numbered else (1, line)
+            end = start + len(line)
+            found.append(Statement(number, _choice(form, words), start=start, end=end))
+    clear = {one.number for one in found if one.choice != Status.MALFORMED} if several else {1}
+    return [one for one in found if one.choice != Status.MALFORMED or one.number not in clear]
+
+
+def _choice(form: ReplyForm, text: str) -> Preferred | Status:
+    """Return the output that a line names, or the status of its error."""
+    words = text.strip(MARKS)
+    if form == "ranking" and (ranked := RANKED.fullmatch(words.strip("[]() "))):
+        best, mark, other = ranked.groups()
+        if not {best, other} <= CHOICES.keys():
+            return Status.OUT_OF_RANGE
+        if best == other:
+            return Status.MALFORMED
+        return "tie" if mark == "=" else CHOICES[best]
+    match = CHOICE.fullmatch(words)
+    word = match[1].lower() if match else ""
+    if word == "tie" or word in UNDECIDED:
+        return "tie" if word == "tie" else Status.NO_CHOICE
+    if form == "ranking" or not word.removeprefix("-").isdigit():
+        return Status.MALFORMED
+    return CHOICES.get(word, Status.OUT_OF_RANGE)
+
+
+def _objects(text: str, *, several: bool) -> Iterator[Statement]:
+    """Give the statements of JSON objects; one that cannot be read counts against its pair."""
+    for value, start, end in json_objects(text):
+        if value is None and text[start + 1 :].lstrip()[:1] in ("'", '"'):
+            until = text.find("\n{", start)
+            named = PAIR_FIELD.search(text, start, until if until >= 0 else len(text))
+            if named or not several:
+                yield Statement(int(named[1]) if named and several else 1, Status.MALFORMED)
+        for entry in _entries(value or {}):
+            pair, preferred, reason = (entry.get(n) for n in ("pair", "preferred", "explanation"))
+            # A verdict on several pairs is of none (-1) if it lacks the number of one.
+            named = isinstance(pair, str) and pair.isdecimal() and len(pair) <= MOST_DIGITS
+            number = int(cast("str", pair)) if named else -1
+            yield Statement(
+                number if several else 1,
+                _choice("json", preferred) if isinstance(preferred, str) else Status.MALFORMED,
+                reason.strip() if isinstance(reason, str) else "",
+                start=start,
+                end=end,
+            )
+
+
+def _entries(value: dict[str, object]) -> Iterator[dict[str, object]]:
+    """Give the objects with a verdict: `value` itself, or the ones in a list inside it."""
+    if "preferred" in value:
+        yield value
+        return
+    for listed in value.values():
+        for entry in cast("list[object]", listed) if isinstance(listed, list) else []:
+            if isinstance(entry, dict) and "preferred" in entry:
+                yield cast("dict[str, object]", entry)
+
 
 QUOTED = re.compile(r"^(?:[ \t>]|(?:human|user|assistant|system):)*+", re.IGNORECASE | re.MULTILINE)
 """Prefixes of a verdict in a judged output: a quotation's marks, a forged turn."""

@@ -8,13 +8,20 @@ Statements whose verdict could not be read are left out and counted.
 
 FActScore asks about one sentence at a time; here sentences of up to `LENGTH` characters share a
 question: a passage. A longer sentence is cut at a space.
+
+In the tiny world, whose abstracts list the facts in the words that answers use, sentences are
+matched instead: one counts as right if the abstract has the same sentence up to case, white space
+and end marks. In other data a true paraphrase would count as wrong. Not counted are a label or
+courtesy at the start ("Answer:", "Sure!"), that is, up to two words without a digit, and a sentence
+that repeats an earlier one.
 """
 
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 
-from ...stores.records import SCORED
+from ...configs.engines import TINY
+from ...stores.records import SCORED, Prompt
 
 LENGTH = 400
 """Characters of sentences that share a question; a longer sentence gets a separate one."""
@@ -78,3 +85,35 @@ def fact_metrics(passages: Sequence[BrokenUp], claims: Iterable[Said]) -> Metric
         return metrics
     named = ((f"facts_{name}", count) for name, count in judged.items())
     return ((FACT_SCORE, judged["supported"] / total), *named, *metrics)
+
+
+SENTENCE_END = re.compile(r"(?<=[.!?])\s|\n")
+COURTESY_WORDS = 2
+
+
+def is_matchable(prompt: Prompt) -> bool:
+    """Whether the sentences of answers to a prompt can be matched: only in the tiny world."""
+    return prompt.source == TINY
+
+
+def match_sentences(answer: str, reference: str) -> tuple[int, int]:
+    """Return how many sentences of `answer` are in `reference`, and how many are not."""
+    supported = frozenset(_normal(sentence) for sentence in SENTENCE_END.split(reference))
+    sentences = dict.fromkeys(_normal(sentence) for sentence in _sentences(answer))
+    right = sum(sentence in supported for sentence in sentences)
+    return right, len(sentences) - right
+
+
+def _sentences(answer: str) -> list[str]:
+    label, colon, rest = answer.strip().partition(":")
+    body = rest if colon and _is_courtesy(label) else answer
+    return [sentence for sentence in SENTENCE_END.split(body) if not _is_courtesy(sentence)]
+
+
+def _is_courtesy(sentence: str) -> bool:
+    short = len(sentence.split()) <= COURTESY_WORDS
+    return short and not any(character.isdigit() for character in sentence)
+
+
+def _normal(sentence: str) -> str:
+    return " ".join(sentence.casefold().split()).rstrip(".!? ")

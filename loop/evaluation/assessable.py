@@ -5,7 +5,7 @@ from collections.abc import Iterable, Sequence
 from ...configs.annotation import of_eval_set
 from ...configs.mistakes import list_names
 from ...configs.schema import ConfigError, RunConfig
-from ...critics.sentence_match import is_matchable
+from ...critics.facts.fact_score import is_matchable
 from ...critics.verify import SENTENCE_MATCH, is_factual
 from ...stores.records import Prompt
 from ..run.models import is_endpoint

@@ -4,8 +4,8 @@ from ...configs.recipes import ChatGLMRS
 from ...stores.records import Checkpoint
 from ..run.iteration import Iteration
 from ..stages.pair import demonstrate
+from ..stages.select_prompts import filter_variance
 from ..stages.train import train
-from ..stages.variance_filter import filter_variance
 from .annotated_pairs import reward_samples, surrogate
 from .trial_settings import trials
 

@@ -4,7 +4,7 @@ from ...configs.recipes import GRPO
 from ...stores.records import Checkpoint
 from ..run.iteration import Iteration
 from ..stages.online_rl import train_grpo
-from ..stages.variance_filter import filter_variance
+from ..stages.select_prompts import filter_variance
 from .trial_settings import trials
 
 PAPER = "DeepSeekMath (Shao et al., 2024)"

@@ -4,7 +4,7 @@ from ...configs.recipes import OnlineDPO
 from ...stores.records import Checkpoint
 from ..run.iteration import Iteration
 from ..stages.online_rl import train_online_dpo
-from ..stages.variance_filter import filter_variance
+from ..stages.select_prompts import filter_variance
 from .trial_settings import trials
 
 PAPER = "OAIF (Guo et al., 2024)"

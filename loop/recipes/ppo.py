@@ -4,7 +4,7 @@ from ...configs.recipes import PPO
 from ...stores.records import Checkpoint
 from ..run.iteration import Iteration
 from ..stages.online_rl import train_ppo
-from ..stages.variance_filter import filter_variance
+from ..stages.select_prompts import filter_variance
 from .annotated_pairs import surrogate
 from .trial_settings import trials
 

@@ -4,7 +4,7 @@ from ...configs.recipes import Quark
 from ...stores.records import Checkpoint
 from ..run.iteration import Iteration
 from ..stages.online_rl import train_quark
-from ..stages.variance_filter import filter_variance
+from ..stages.select_prompts import filter_variance
 from .annotated_pairs import surrogate
 from .trial_settings import trials
 

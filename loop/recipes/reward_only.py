@@ -7,8 +7,8 @@ from ..run.iteration import Iteration
 from ..stages.pair import demonstrate, pair
 from ..stages.reward import reward
 from ..stages.sample import sample
+from ..stages.select_prompts import filter_variance
 from ..stages.train import train
-from ..stages.variance_filter import filter_variance
 from .trial_settings import trials
 
 PAPER = "RLRF (Lee et al., 2024), baseline"

@@ -4,7 +4,7 @@ from ...configs.recipes import UltraFeedbackPPO
 from ...stores.records import Checkpoint
 from ..run.iteration import Iteration
 from ..stages.online_rl import train_ppo
-from ..stages.variance_filter import filter_variance
+from ..stages.select_prompts import filter_variance
 from .graded_pairs import graded_reward
 
 PAPER = "UltraFeedback (Cui et al., 2024)"

@@ -6,8 +6,8 @@ AlpacaFarm's methods ask for both. Here the truth is a function, so it plays bot
 from collections.abc import Sequence
 from functools import cache
 
+from ...critics.annotators.pair_verdicts import reply_of
 from ...critics.checks import fulfils
-from ...critics.text_forms import reply_of
 from ...policies.engines.engine import Request, Sampling
 from ...stores.records import Check, Preferred, Prompt
 from ..tiny.annotators import form_of, pairs_in

@@ -13,8 +13,7 @@ from dataclasses import dataclass, replace
 from ...configs.recipes import Pooled
 from ...critics.grading.grade_reply import FINE_GRAINED, Appraisal
 from ...critics.grading.grader import Grader
-from ...critics.scoring.answer_forms import AnswerForm
-from ...critics.scoring.answer_scorer import ask_scores
+from ...critics.scoring.answer_forms import AnswerForm, ask_scores
 from ...critics.status import Status
 from ...stores.keys import Json, derive_seed, row_id
 from ...stores.records import Candidate, FilterCount, FinishReason, Grade, GradedAspect

@@ -4,24 +4,35 @@ The choice is made once, before the first iteration, and stored under iteration 
 by rules, each review, and prompts dropped by reviews. A prompt whose review cannot be read within
 `prompts.quality.attempts` replies is stored unscored, with the reason, and kept. An iteration then
 takes its share of the rest, filling up classes of intentions that would be too rare first.
+
+Prompts whose answers all get a similar reward teach a policy nothing (ChatGLM-RLHF, Section 3.4).
+The policy answers each prompt of an iteration K times; if the variance of r(x, y_1) .. r(x, y_K) is
+below the margin epsilon, the prompt is skipped. A prompt with fewer than two scored answers is
+kept: only measured prompts are dropped.
 """
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from statistics import pvariance
 
+from ...configs.recipes import Varied
+from ...configs.schema import ConfigError
 from ...critics.quality.prompt_review import ReviewedPrompt, Reviewer
 from ...stores.journal_reader import Unit
 from ...stores.keys import Json, derive_seed, digest, row_id
-from ...stores.records import SCORED, FilterCount, Prompt, PromptReview
+from ...stores.records import SCORED, FilterCount, Prompt, PromptReview, Reward, RewardModel
 from ...stores.schemas import RowsByType
 from ..data.filter_counts import KEPT, filter_counts, ids_by_fate, keeps
 from ..data.prompt_rules import Rules
 from ..data.row_notes import FILTER
 from ..run.handles import Planned, Prompts, chunk_prompts, content_key
+from ..run.iteration import Iteration
 from ..run.outcomes import NothingToTrainOn
 from ..run.run import Run, Verb, Work
 from .judging import PENDING, JudgedStage, Posed, judge_line, judge_params
+from .reward import Scoring, reward
+from .sample import sample
 from .unscored import REVIEW
 
 KEEP_PROMPTS = Verb("prompts")
@@ -58,6 +69,9 @@ ITERATION = 0
 RULES, INTENTIONS = "prompts:rules", "prompts:intentions"
 QUALITY = "prompts:quality"
 UNJUDGED = f"{KEPT}: unjudged"
+VARIANCE, LOW_VARIANCE, UNMEASURED = "prompts:variance", "low_variance", f"{KEPT}: unmeasured"
+FEWEST = 2
+"""Scores that have a variance."""
 UNKNOWN = "unknown"
 
 
@@ -272,3 +286,62 @@ def _require_some(prompts: Sequence[Prompt], settings: str) -> None:
             f"{settings} dropped every prompt to train on: `lpfloop status` counts them by filter; "
             "loosen it in another run"
         )
+
+
+def require_reward(it: Iteration, model: RewardModel | None) -> None:
+    """Raise ConfigError without a reward model that could score the answers."""
+    if Scoring(run=it.run, iteration=it.number, model=model).reward_id is None:
+        raise ConfigError(
+            "prompts.variance.margin needs reward.model, as this recipe trains no reward model "
+            "before it"
+        )
+
+
+def filter_variance(it: Iteration, prompts: Prompts, model: RewardModel | None) -> Prompts:
+    """The prompts whose answers y_1 .. y_K ~ pi(x) differ in r(x, y), if a margin is set.
+
+    Raises:
+        ConfigError: without a reward model.
+        NothingToTrainOn: if no prompt is left.
+    """
+    it.require(Varied, "varied")
+    config = it.run.config.prompts.variance
+    if config.margin is None:
+        return prompts
+    require_reward(it, model)
+    answers = sample(it, prompts, n=config.k, label="sample:variance", purpose="variance")
+    rewards, margin = reward(it, answers, by=model), config.margin
+    fates = [
+        _fates(chunk, it.chunk(rewards, number), margin)
+        for number, chunk in enumerate(prompts.chunks)
+    ]
+
+    def make(unit: Unit) -> RowsByType:
+        outcomes = ids_by_fate(prompts.chunks[unit.chunk], fates[unit.chunk])
+        return {FilterCount: filter_counts(it.number, VARIANCE, "prompts", outcomes)}
+
+    work = it.work(FILTER_PROMPTS, {"margin": margin}, answers, rewards)
+    it.run.make(it.number, VARIANCE, work, make)
+    met = zip(prompts.chunks, fates, strict=True)
+    kept = [prompt for chunk, outcomes in met for prompt in _kept_prompts(chunk, outcomes)]
+    if not kept:
+        raise NothingToTrainOn(
+            f"the answers to every prompt of iteration {it.number} differ by less than "
+            f"prompts.variance.margin ({margin}) in reward; lower it in another run"
+        )
+    return chunk_prompts(kept, it.run.config.prompts.chunk)
+
+
+def _fates(prompts: Sequence[Prompt], rewards: Sequence[Reward], margin: float) -> list[str]:
+    scores: dict[str, list[float]] = {prompt.prompt_id: [] for prompt in prompts}
+    for row in rewards:
+        if row.score is not None:
+            scores[row.prompt_id].append(row.score)
+    return [variance_fate(scores[prompt.prompt_id], margin) for prompt in prompts]
+
+
+def variance_fate(scores: Sequence[float], margin: float) -> str:
+    """Return the fate of a prompt whose answers have these rewards."""
+    if len(scores) < FEWEST:
+        return UNMEASURED
+    return LOW_VARIANCE if pvariance(scores) < margin else KEPT

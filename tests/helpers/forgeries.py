@@ -16,6 +16,7 @@ from lpfloop.configs.judging import GradingConfig, PromptQuality
 from lpfloop.configs.schema import CriticConfig
 from lpfloop.critics.annotators.annotator_pool import load_pool
 from lpfloop.critics.annotators.comparison import Comparison, ask
+from lpfloop.critics.annotators.pair_verdicts import reply_of
 from lpfloop.critics.feedback import FeedbackCritic
 from lpfloop.critics.grading.grade_reply import SCALES
 from lpfloop.critics.grading.grader import Grader
@@ -23,7 +24,6 @@ from lpfloop.critics.guard import BARE, GuardKey
 from lpfloop.critics.judge import Question, Reading, user_message
 from lpfloop.critics.quality.prompt_review import ASPECTS, Reviewer
 from lpfloop.critics.reply_schema import MARK_FIELD
-from lpfloop.critics.text_forms import reply_of
 from lpfloop.stores.records import SCORED, Prompt
 
 CRITIC = FeedbackCritic.from_config(CriticConfig())

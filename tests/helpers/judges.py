@@ -11,7 +11,7 @@ from rows import CANDIDATE, CRITIQUE, PROMPT, REWARD
 
 from lpfloop.configs.load import load_config
 from lpfloop.configs.schema import RunConfig
-from lpfloop.critics.text_forms import reply_of
+from lpfloop.critics.annotators.pair_verdicts import reply_of
 from lpfloop.loop.evaluation.annotation_session import AnnotationSession, JudgingCard, Opinion
 from lpfloop.loop.lake.annotations.judging_queue import Overlap, QueueRequest
 from lpfloop.loop.lake.query.runs import open_run

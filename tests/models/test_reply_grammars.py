@@ -11,8 +11,7 @@ from forgeries import CRITIC, GRADER, REVIEWERS
 
 from lpfloop.critics.guard import GuardKey
 from lpfloop.critics.judge import Question
-from lpfloop.critics.scoring.answer_forms import load_form
-from lpfloop.critics.scoring.answer_scorer import ask_scores
+from lpfloop.critics.scoring.answer_forms import ask_scores, load_form
 from lpfloop.loop.run.served import TINY_MODELS
 from lpfloop.policies.engines.thinking import Thinking
 from lpfloop.policies.engines.vllm_engine import reply_form

@@ -11,10 +11,10 @@ import pytest
 from forgeries import CRITIC, GRADER, POOL, REVIEWERS
 
 from lpfloop.critics.annotators.comparison import Comparison, ask
+from lpfloop.critics.annotators.pair_verdicts import reply_of
 from lpfloop.critics.guard import BARE, GuardKey
 from lpfloop.critics.judge import Question, user_message
 from lpfloop.critics.quality.prompt_review import ASPECTS
-from lpfloop.critics.text_forms import reply_of
 from lpfloop.stores.records import Prompt
 
 Rows = Callable[[str], list[dict[str, Any]]]

@@ -18,7 +18,7 @@ from lpfloop.loop.lake.query.run_status import status
 from lpfloop.loop.lake.query.runs import open_run
 from lpfloop.loop.run.outcomes import NothingToTrainOn
 from lpfloop.loop.run.stop import StopSignal
-from lpfloop.loop.stages.variance_filter import fate, filter_variance
+from lpfloop.loop.stages.select_prompts import filter_variance, variance_fate
 from lpfloop.policies.engines.engine import ScoreBatch, ScoreResult
 
 SETTINGS = (
@@ -96,5 +96,5 @@ def test_an_unreachable_margin_ends_it(tmp_path):
 def test_variance(scores, margin):
     variance = fmean((score - fmean(scores)) ** 2 for score in scores)
     if abs(variance - margin) > 1e-6 * margin:
-        assert fate(scores, margin) == ("low_variance" if variance < margin else "kept")
-    assert fate(scores[:1], margin) == fate([], margin) == "kept: unmeasured"
+        assert variance_fate(scores, margin) == ("low_variance" if variance < margin else "kept")
+    assert variance_fate(scores[:1], margin) == variance_fate([], margin) == "kept: unmeasured"

@@ -21,8 +21,7 @@ from lpfloop.critics.grading.grade_reply import SCALES
 from lpfloop.critics.guard import GuardKey, without_mark
 from lpfloop.critics.judge import Question
 from lpfloop.critics.reply_schema import MARK_FIELD, is_object
-from lpfloop.critics.scoring.answer_forms import load_form
-from lpfloop.critics.scoring.answer_scorer import ask_scores
+from lpfloop.critics.scoring.answer_forms import ask_scores, load_form
 from lpfloop.critics.status import WAS_READ
 
 ANSWERS = ("It is 4, and here is why.", "Five.", "I do not know.", "Four, I think.")

@@ -7,9 +7,8 @@ from hypothesis import strategies as st
 
 from lpfloop.critics.annotators.annotator_pool import load_pool
 from lpfloop.critics.annotators.comparison import Comparison, ask
-from lpfloop.critics.annotators.pair_verdicts import PairChoice
+from lpfloop.critics.annotators.pair_verdicts import PairChoice, reply_of
 from lpfloop.critics.judge import MAX_REPLY, Question, Reading
-from lpfloop.critics.text_forms import reply_of
 from lpfloop.stores.records import Preferred
 
 POOL = load_pool("alpacafarm")

@@ -7,8 +7,7 @@ from pathlib import Path
 import pytest
 
 from lpfloop.configs.schema import ConfigError
-from lpfloop.critics.scoring.answer_forms import load_form
-from lpfloop.critics.scoring.answer_scorer import ask_scores
+from lpfloop.critics.scoring.answer_forms import ask_scores, load_form
 from lpfloop.stores.records import Message, Prompt
 
 FIVE = ("helpfulness", "clarity", "factuality", "depth", "engagement")

@@ -226,11 +226,9 @@ def _json_equals(answer: str, argument: str) -> bool:
 
 def _self_identifies(answer: str, argument: str) -> bool:
     """Whether the answer has the name as whole words ("Al" is not in "I am Alma")."""
-    return f" {_name(argument)} " in f" {_name(answer)} "
-
-
-def _name(text: str) -> str:
-    return _normalise_space("".join(c if c.isalnum() else " " for c in text.casefold()))
+    texts = ("".join(c if c.isalnum() else " " for c in t.casefold()) for t in (argument, answer))
+    name, words = map(_normalise_space, texts)
+    return f" {name} " in f" {words} "
 
 
 def _quote(words: Iterable[str]) -> str:

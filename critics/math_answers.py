@@ -152,7 +152,8 @@ def _concluding(text: str) -> str:
     at = text.rfind(TAG)
     if at >= 0:
         inner = text[at + len(TAG) :].partition(END_TAG)[0].strip()
-        return inner if _announces(inner) or "\n" in inner else f"#### {inner}"
+        announced = "\\boxed{" in inner or next(marks(inner, after=0), None) is not None
+        return inner if announced or "\n" in inner else f"#### {inner}"
     _, thought, conclusion = text.rpartition(THOUGHT)
     return conclusion if thought and conclusion.strip() else text
 
@@ -160,10 +161,6 @@ def _concluding(text: str) -> str:
 def _final_of_boxes(boxes: Boxed) -> Final:
     every = None if boxes.every is None else improper(boxes.every)
     return Final(improper(boxes.text), marked=True, formula=True, every=every)
-
-
-def _announces(text: str) -> bool:
-    return "\\boxed{" in text or next(marks(text, after=0), None) is not None
 
 
 def _iter_announced(text: str, *, after: int) -> Iterator[tuple[int, Final]]:
@@ -267,11 +264,8 @@ def is_mathematical(reference: str) -> bool:
         return EQUATION.search(reference) is not None
     short = SHORT_UNIT.fullmatch(found.text) is not None
     stated = found.text != reference.strip() or found.formula
-    return (stated or short) and any(c.isalnum() for c in found.text) and not _says_words(found)
-
-
-def _says_words(found: Final) -> bool:
-    return not found.formula and not any(c.isdigit() or c == "\\" for c in found.text)
+    says_words = not found.formula and not any(c.isdigit() or c == "\\" for c in found.text)
+    return (stated or short) and any(c.isalnum() for c in found.text) and not says_words
 
 
 def is_wordy(text: str) -> bool:

@@ -88,14 +88,10 @@ class RatedAspects(Expected[AspectRatings]):
         if fault := foreign(text, start, end):
             raise UnreadError(fault)
         require_undisputed(text, {float(value) for value in values})
-        if holds(reply.judged, [f"{key}: {value}" for key, value in entries]):
-            raise UnreadError(Status.ECHO)
-        body = f"{reply.before}\n{text[:start]}"
-        rated = (
-            AspectRating(name=name, rating=RATINGS[value], comment=comment)
-            for name, value, comment in zip(names, values, _comments(body, names), strict=True)
-        )
-        return [Reading(SCORED, tuple(rated))]
+        comments = _comments(f"{reply.before}\n{text[:start]}", names)
+        rated = zip(names, values, comments, strict=True)
+        document = {name: {"rating": RATINGS[v], "comment": said} for name, v, said in rated}
+        return self.read_object(document, reply.judged)
 
     def read_object(
         self, document: Mapping[str, Any], judged: Sequence[str]

@@ -230,11 +230,12 @@ class Verifier:
 
         Answers are compared quickly, by limits, or by math-verify.
         """
-        finals = {
-            number: _finals(prompt.reference, answer)
-            for number, (prompt, answer) in enumerate(items)
-            if prompt.task == MATH and prompt.reference is not None
-        }
+        finals = dict[int, tuple[Final, Final]]()
+        for number, (prompt, answer) in enumerate(items):
+            if prompt.task == MATH and prompt.reference is not None:
+                expected = reference_answer(prompt.reference)
+                found = answer_to(expected, final_answer(answer))
+                finals[number] = expected, one_of(expected, found)
         quick = {number: _without_process(*final) for number, final in finals.items()}
         for outcome in filter(None, quick.values()):
             self._count(outcome)
@@ -263,12 +264,6 @@ class Verifier:
             return Verdict((), None, Status.NO_CHECK.value)
         metrics = tuple(metric for part in parts for metric in part.metrics)
         return Verdict(metrics, parts[0].rating, parts[0].reason, checks=parts[-1].checks)
-
-
-def _finals(reference: str, answer: str) -> tuple[Final, Final]:
-    """Return the final answers of a reference and of an answer, as they are compared."""
-    expected = reference_answer(reference)
-    return expected, one_of(expected, answer_to(expected, final_answer(answer)))
 
 
 def _without_process(expected: Final, given: Final) -> str | None:

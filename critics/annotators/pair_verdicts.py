@@ -235,10 +235,10 @@ class PairVerdicts(Expected[PairChoice]):
             unsaid = Status.TRUNCATED
         elif not statements:
             unsaid = absent(reply.text, Status.MISSING)
-        echoes, declared = (
-            self._echoes(reply, whole, statements),
-            self._declared_verdicts(reply, whole),
-        )
+        echoes = self._echoes(reply, whole, statements)
+        # The judge may declare its choice of an only pair in the first person.
+        words = declared_choices(f"{reply.before}\n{whole}") if len(self.orders) == 1 else ()
+        declared = {CHOICES[word] for word in words}
 
         def verdict(number: int, order: Order) -> Reading[PairChoice]:
             own = by_pair[number] or [Statement(number, unsaid)]
@@ -286,12 +286,6 @@ class PairVerdicts(Expected[PairChoice]):
             return set()
         lines = (self._statements(QUOTED.sub("", visible_text(text))) for text in reply.judged)
         return {(one.number, one.choice) for found in lines for one in found}
-
-    def _declared_verdicts(self, reply: JudgeReply, whole: str) -> set[Choice]:
-        """Return the choices that the judge declares in the first person, of an only pair."""
-        if len(self.orders) > 1:
-            return set()
-        return {CHOICES[word] for word in declared_choices(f"{reply.before}\n{whole}")}
 
     def _complete(self, text: str) -> str:
         """Return the surely finished part of a cut reply: whole lines, or the only token.

@@ -99,15 +99,12 @@ def is_matchable(prompt: Prompt) -> bool:
 def match_sentences(answer: str, reference: str) -> tuple[int, int]:
     """Return how many sentences of `answer` are in `reference`, and how many are not."""
     supported = frozenset(_normal(sentence) for sentence in SENTENCE_END.split(reference))
-    sentences = dict.fromkeys(_normal(sentence) for sentence in _sentences(answer))
-    right = sum(sentence in supported for sentence in sentences)
-    return right, len(sentences) - right
-
-
-def _sentences(answer: str) -> list[str]:
     label, colon, rest = answer.strip().partition(":")
     body = rest if colon and _is_courtesy(label) else answer
-    return [sentence for sentence in SENTENCE_END.split(body) if not _is_courtesy(sentence)]
+    stated = (sentence for sentence in SENTENCE_END.split(body) if not _is_courtesy(sentence))
+    sentences = dict.fromkeys(map(_normal, stated))
+    right = sum(sentence in supported for sentence in sentences)
+    return right, len(sentences) - right
 
 
 def _is_courtesy(sentence: str) -> bool:

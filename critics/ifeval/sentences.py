@@ -96,17 +96,14 @@ def _ends(token: str, following: str) -> bool:
     if not token.endswith("."):
         return False
     if INITIAL.fullmatch(token):
-        return _may_start(following) and not _is_name(following)
+        is_name = following[0].isupper() and not _is_starter(following)
+        return _may_start(following) and not is_name
     if NUMBER.fullmatch(token):
         return _may_start(following)
-    if token.endswith("..") or _is_abbreviation(token):
+    bare = token[:-1].lower()
+    if token.endswith("..") or {bare, bare.rpartition("-")[2]} & ABBREVIATIONS:
         return _is_starter(following)
     return True
-
-
-def _is_abbreviation(token: str) -> bool:
-    bare = token[:-1].lower()
-    return bare in ABBREVIATIONS or bare.rpartition("-")[2] in ABBREVIATIONS
 
 
 def _may_start(token: str) -> bool:
@@ -116,7 +113,3 @@ def _may_start(token: str) -> bool:
 
 def _is_starter(token: str) -> bool:
     return token[0].isupper() and token.lower().removesuffix(".") in STARTERS
-
-
-def _is_name(token: str) -> bool:
-    return token[0].isupper() and not _is_starter(token)

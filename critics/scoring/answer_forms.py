@@ -118,10 +118,6 @@ class AnswerForm(Section):
         usual = (kind.aspects for kind in self.kinds if not kind.of)
         return next(usual, tuple(self.aspects))
 
-    def key_of(self, aspect: str) -> str:
-        """Return the name of an aspect in a reply."""
-        return self.aspects[aspect].key or aspect
-
     def metric(self, aspect: str) -> str:
         """Return the name of an aspect's scores in the lake."""
         return f"{self.name}:{aspect}"
@@ -170,7 +166,7 @@ def ask_scores(
 ) -> Question[Appraisal]:
     """Return the question that scores an answer to `prompt` in each of its aspects."""
     aspects = form.aspects_of(prompt)
-    keys = tuple(form.key_of(aspect) for aspect in aspects)
+    keys = tuple(form.aspects[aspect].key or aspect for aspect in aspects)
     texts = {"answer": answer, "instruction": prompt.instruction}
     if form.needs_reference:
         texts["reference"] = prompt.reference or ""

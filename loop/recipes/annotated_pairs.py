@@ -31,11 +31,8 @@ def annotate_pairs(it: Iteration, cfg: Annotated) -> Rows[Pair]:
 
 def compare_answers(it: Iteration, cfg: Annotated) -> Compared:
     """(x, y_0, y_1) and z: from `annotation.source` if it is set, else from p_ann."""
-    return commit_labels(it) if it.has_labels else simulate_annotators(it, cfg)
-
-
-def simulate_annotators(it: Iteration, cfg: Annotated) -> Compared:
-    """Answers of the policy or of a pool of models, compared by annotators p_ann."""
+    if it.has_labels:
+        return commit_labels(it)
     drafts = draft_answers(it, cfg)
     return drafts, annotate(it, drafts)
 

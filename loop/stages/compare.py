@@ -72,7 +72,10 @@ def annotate(it: Iteration, candidates: Rows[Candidate]) -> Rows[Preference]:
 
     def matched(chunk: int) -> list[Match]:
         drafts = it.chunk(candidates, chunk)
-        pairs = all_pairs(drafts, cut=cut) if every else drawn_pairs(drafts, seed, cut=cut)
+        pairs = drawn_pairs(drafts, seed, cut=cut)
+        if every:
+            texts_of = (texts for _, texts in _comparable(drafts, cut=cut))
+            pairs = [pair for texts in texts_of for pair in combinations(texts, 2)]
         return [match_of(*two, config.keyed_on) for two in pairs]
 
     which: dict[str, Json] = {"comparisons": "all"} if every else {}
@@ -173,18 +176,6 @@ def drawn_pairs(
             first, second = sorted(seeded.sample(range(len(texts)), 2))
             pairs.append((texts[first], texts[second]))
     return pairs
-
-
-def all_pairs(
-    candidates: Sequence[Candidate], *, cut: bool = False
-) -> list[tuple[Candidate, Candidate]]:
-    """Return every two usable candidates of a prompt whose texts differ; each text is used once.
-
-    Pairs keep the order of `candidates`. If all texts of a prompt are equal (ignoring white space),
-    its first two candidates are the only pair, as in `drawn_pairs`.
-    """
-    found = _comparable(candidates, cut=cut)
-    return [pair for _, texts in found for pair in combinations(texts, 2)]
 
 
 def _comparable(

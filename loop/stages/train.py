@@ -195,12 +195,13 @@ def _job(
     it: Iteration, unit: Unit, rows: Trainable, method: Method, settings: Settings, start: Served
 ) -> TrainJob:
     """Return the training of a model on rows in the work folder of its unit."""
-    run = it.run
+    run, store, table = it.run, it.run.store, TABLES[rows.row_type]
+    filled = (key for key in _keys(run, rows) if store.journal.parts_of(key)[table].rows)
     return TrainJob(
         method=method,
         model=Path(start.location),
         reference=None,
-        data=tuple(parts_with_rows(run, rows)),
+        data=tuple(store.verified_path(rows.row_type, key) for key in filled),
         output=run.store.folder / "work" / unit.key,
         settings=settings,
         seed=derive_seed(run.config.seed, "train", unit.key) % 2**32,
@@ -314,13 +315,6 @@ def _rows_of(run: Run, iteration: int, stage: str, row_type: type[R]) -> list[R]
     store = run.store
     keys = [key for key in store.journal.keys(iteration, stage) if store.journal.is_done(key)]
     return [row for key in keys for row in store.rows(row_type, key)]
-
-
-def parts_with_rows(run: Run, rows: Trainable) -> list[Path]:
-    """Return the verified files that have rows to train on."""
-    store, table = run.store, TABLES[rows.row_type]
-    sizes = [(key, store.journal.parts_of(key)[table]) for key in _keys(run, rows)]
-    return [store.verified_path(rows.row_type, key) for key, part in sizes if part.rows]
 
 
 def _keys(run: Run, rows: Trainable) -> list[str]:

@@ -18,7 +18,7 @@ from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Generic, NamedTuple, TypeVar
 
 from ..stores.records import FinishReason, Message
-from .guard import Guard, GuardKey, split_at_mark
+from .guard import Guard, GuardKey, defuse_tags, render, split_at_mark, tags
 from .reply_schema import (
     MARK_FIELD,
     ReplySchema,
@@ -30,7 +30,6 @@ from .reply_schema import (
     with_mark,
 )
 from .status import Status, UnreadError
-from .templating import defuse_tags, render, tags
 
 MAX_REPLY = 64 * 1024
 """Longer replies, in characters, are not read."""

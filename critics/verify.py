@@ -28,13 +28,13 @@ from .checks import (
     remark,
 )
 from .facts.fact_score import is_matchable, match_sentences
+from .feedback import AspectRatings
 from .judge import Reading
 from .math_answers import Final, answer_to, final_answer, reference_answer
 from .math_limits import too_large
 from .math_numbers import quick_equal
 from .math_offers import one_of
 from .math_pool import MathPool
-from .rating_dictionary import AspectRatings
 from .status import MATH_ACCURACY, MATH_UNDECIDED, MATH_UNMARKED, Status
 
 FIELD = "critic.verifier"

@@ -25,7 +25,7 @@ from ...configs.pools import Pools, read_yaml
 from ...configs.schema import ConfigError
 from ...configs.section import Section
 from ...stores.keys import Json, digest
-from ..templating import TemplateSets, load_template, placeholders
+from ..guard import TemplateSets, load_template, placeholders
 from .pair_verdicts import MOST_PAIRS, ReplyForm
 
 HERE = Path(__file__).parent

@@ -21,10 +21,9 @@ from dataclasses import dataclass
 
 from ...stores.keys import SEED_BITS, derive_seed
 from ...stores.records import SCORED, Message, Order, Preferred
-from ..guard import BARE, Guard, GuardKey
+from ..guard import BARE, Guard, GuardKey, defuse_tags, render, tags
 from ..judge import Question, Reading, lines_of, schema_under, user_message
 from ..reply_schema import COMMENTS
-from ..templating import defuse_tags, render, tags
 from .annotator_pool import Annotator, AnnotatorPool, WorkedExample, persona_text
 from .pair_verdicts import NUMBERS, VERDICTS, WORDS, PairChoice, PairVerdicts, reply_of
 

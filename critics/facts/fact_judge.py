@@ -20,7 +20,7 @@ from typing import Any, Self
 from ...configs.judging import FactsConfig
 from ...stores.keys import digest
 from ...stores.records import SCORED, Prompt, Support
-from ..guard import BARE, GuardKey
+from ..guard import BARE, GuardKey, TemplateSets, defuse_tags, fixed_lines, render, tags
 from ..judge import (
     ExampleReply,
     Expected,
@@ -35,7 +35,6 @@ from ..judge import (
 from ..quoting import holds
 from ..reply_schema import ReplySchema, comment, list_of, object_of, one_of, text
 from ..status import Status, UnreadError
-from ..templating import TemplateSets, defuse_tags, fixed_lines, render, tags
 
 STATEMENTS, SUPPORT = "statements", "support"
 FACT_TEMPLATES = TemplateSets(

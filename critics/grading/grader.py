@@ -18,9 +18,9 @@ from typing import Self
 from ...configs.schema import GradingConfig
 from ...stores.keys import digest
 from ...stores.records import GradedAspect, Prompt
-from ..guard import BARE, GuardKey
-from ..judge import Expected, Question, user_message
-from ..templating import (
+from ..guard import (
+    BARE,
+    GuardKey,
     TemplateSets,
     defuse_tags,
     fixed_lines,
@@ -29,6 +29,7 @@ from ..templating import (
     render,
     tags,
 )
+from ..judge import Expected, Question, user_message
 from .grade_reply import FINE_GRAINED, SCALES, Appraisal, Appraisals, OverallScore, without_labels
 
 HERE = Path(__file__).parent

@@ -24,12 +24,11 @@ from ...configs.pools import Pools
 from ...configs.schema import ConfigError
 from ...configs.section import Section
 from ...stores.keys import digest
-from ..guard import BARE, GuardKey
+from ..feedback import AspectRatings, RatedAspects
+from ..guard import BARE, GuardKey, TemplateSets
 from ..judge import ExampleReply, Expected, JudgeReply, Question, Reading, build_question
-from ..rating_dictionary import AspectRatings, RatedAspects
 from ..reply_schema import ReplySchema, draw_value, object_of, one_of
 from ..status import Status, UnreadError
-from ..templating import TemplateSets
 
 ASPECTS = ("intention", "semantics", "answerability")
 RATINGS = RatedAspects.all_of(*ASPECTS)

@@ -26,12 +26,11 @@ from ...configs.section import Section
 from ...stores.keys import digest
 from ...stores.records import SCORED, Prompt
 from ..grading.grade_reply import LOWEST, NA, Appraisal, GradeScale, rating_of
-from ..guard import BARE, GuardKey
+from ..guard import BARE, GuardKey, fixed_lines, placeholders
 from ..judge import ExampleReply, Expected, JudgeReply, Question, Reading, absent, build_question
 from ..quoting import Stated, fault_of, holds, require_undisputed, visible_text, without
 from ..reply_schema import ReplySchema, comment, decode_object, json_objects, object_of, one_of
 from ..status import Status, UnreadError
-from ..templating import fixed_lines, placeholders
 
 FORMS = Pools(folder=Path(__file__).parent / "forms", item="form")
 NEEDED, MAY_HAVE = frozenset({"instruction", "answer", "aspects", "form"}), frozenset({"reference"})

@@ -10,8 +10,8 @@ from dataclasses import dataclass, replace
 
 from ...configs.judging import CriticKind
 from ...configs.recipes import JudgeWeights
+from ...critics.feedback import AspectRatings
 from ...critics.judge import unread
-from ...critics.rating_dictionary import AspectRatings
 from ...critics.status import Status
 from ...critics.verify import Verdict, VerifierCritic
 from ...stores.journal_reader import Unit

@@ -16,7 +16,7 @@ from itertools import product
 from ...configs.annotation import Role
 from ...critics.annotators.annotator_pool import form_text, load_pool, persona_text
 from ...critics.annotators.pair_verdicts import FORMS, ReplyForm, reply_of
-from ...critics.templating import PLACEHOLDER
+from ...critics.guard import PLACEHOLDER
 from ...policies.engines.engine import Request, Sampling
 from ...stores.records import Preferred
 from .human import (

@@ -12,7 +12,7 @@ from functools import cache
 from importlib.resources import files
 from typing import Literal
 
-from lpfloop.critics.templating import render
+from lpfloop.critics.guard import render
 from lpfloop.loop.tiny.arithmetic import ASPECT as LOGIC
 from lpfloop.loop.tiny.arithmetic import LARGEST
 from lpfloop.loop.tiny.exercises import Exercise, add_opener

@@ -16,7 +16,7 @@ from pathlib import Path
 import polars as pl
 
 from ....configs.load import stored_config
-from ....critics import guard, judge, quoting, rating_dictionary, reply_schema
+from ....critics import feedback, guard, judge, quoting, reply_schema
 from ....critics.feedback import FeedbackCritic
 from ....critics.guard import BARE, GuardKey
 from ....critics.reply_schema import is_object
@@ -35,7 +35,7 @@ from .derivation import KeptTable, keep
 from .stored_blocks import stage_read
 
 DEFAULT_NAME = "reparsed"
-PARSER = (guard, judge, quoting, rating_dictionary, reply_schema)
+PARSER = (feedback, guard, judge, quoting, reply_schema)
 """The modules that decide how a reply is read."""
 ROWS_A_BATCH = 20_000
 ENDS: Mapping[str, FinishReason] = {

@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 
 from lpfloop.critics.annotators.comparison import Comparison, ask
 from lpfloop.critics.annotators.pair_verdicts import reply_of
+from lpfloop.critics.feedback import RatedAspects
 from lpfloop.critics.guard import Guard, GuardKey
 from lpfloop.critics.judge import Question
-from lpfloop.critics.rating_dictionary import RatedAspects
 from lpfloop.stores.chat_markers import WORD_JOINER
 from lpfloop.stores.records import Message
 

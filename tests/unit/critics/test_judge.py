@@ -7,9 +7,8 @@ import random
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lpfloop.critics.feedback import load_aspects
+from lpfloop.critics.feedback import AspectRatings, RatedAspects, load_aspects
 from lpfloop.critics.judge import MAX_REPLY, Question, Reading
-from lpfloop.critics.rating_dictionary import AspectRatings, RatedAspects
 from lpfloop.critics.status import Status
 from lpfloop.stores.records import SCORED
 

@@ -3,8 +3,8 @@
 from forgeries import POOL
 
 from lpfloop.critics.annotators.comparison import Comparison, ask
+from lpfloop.critics.feedback import RatedAspects
 from lpfloop.critics.judge import Question
-from lpfloop.critics.rating_dictionary import RatedAspects
 
 GOOD, BAD = '{"Factuality": 1}', '{"Factuality": -1}'
 

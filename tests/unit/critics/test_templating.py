@@ -2,7 +2,7 @@ import pytest
 
 from lpfloop.configs.schema import ConfigError, CriticConfig
 from lpfloop.critics.feedback import CRITIQUE_TEMPLATES, FeedbackCritic
-from lpfloop.critics.templating import TemplateError, load_template, render
+from lpfloop.critics.guard import load_template, render
 
 load_templates = CRITIQUE_TEMPLATES.load
 
@@ -46,8 +46,3 @@ def test_a_template_that_cannot_be_read(tmp_path):
         with pytest.raises(ConfigError) as refused:
             load_template(path)
         assert str(path) in str(refused.value)
-
-
-def test_a_placeholder_without_a_value():
-    with pytest.raises(TemplateError):
-        render("{a} {b}", {"a": "1"})

@@ -7,10 +7,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from rows import PROMPT
 
+from lpfloop.critics.feedback import RatedAspects
 from lpfloop.critics.judge import Question
 from lpfloop.critics.math_answers import final_answer
 from lpfloop.critics.math_numbers import quick_equal
-from lpfloop.critics.rating_dictionary import RatedAspects
 from lpfloop.critics.verify import Verifier, VerifierCritic
 from lpfloop.stores.records import Check
 

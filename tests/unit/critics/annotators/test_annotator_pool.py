@@ -10,7 +10,7 @@ import pytest
 from lpfloop.configs.schema import ConfigError
 from lpfloop.critics.annotators.annotator_pool import POOLS, Annotator, load_pool
 from lpfloop.critics.annotators.comparison import Comparison, ask
-from lpfloop.critics.templating import tags as tag_names
+from lpfloop.critics.guard import tags as tag_names
 
 PAPER = load_pool("alpacafarm")
 EVERYONE = [

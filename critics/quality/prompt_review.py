@@ -56,23 +56,6 @@ class Intention(Section):
     description: str = Field(min_length=1, pattern=r"^[^\n\r]*$")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Taxonomy:
-    """The classes, in the file's order."""
-
-    intentions: tuple[Intention, ...]
-
-    @property
-    def names(self) -> tuple[str, ...]:
-        """The names of the classes."""
-        return tuple(intention.name for intention in self.intentions)
-
-    @property
-    def shown(self) -> str:
-        """The classes as a template shows them, one a line."""
-        return "\n".join(f"- {entry.name}: {entry.description}" for entry in self.intentions)
-
-
 @dataclass(frozen=True, slots=True)
 class ReviewedPrompt:
     """The reading of a reply about a prompt; `intention` is its class if there are classes."""
@@ -83,9 +66,9 @@ class ReviewedPrompt:
 
 @dataclass(frozen=True, slots=True)
 class ReviewReply(Expected[ReviewedPrompt]):
-    """The expected reply: the ratings, and a class of the taxonomy if there is one."""
+    """The expected reply: the ratings, and one of the classes if there are some."""
 
-    taxonomy: Taxonomy | None
+    classes: tuple[str, ...]
     place: ClassVar[str] = (
         "Say first what you think of each aspect. Then write the line {mark} by itself, and "
         "below it the class, if one is asked for, and the dictionary."
@@ -95,7 +78,7 @@ class ReviewReply(Expected[ReviewedPrompt]):
     def schema(self) -> ReplySchema:
         """The schema of a comment and a rating for each aspect, and of the class."""
         rated = cast("Mapping[str, ReplySchema]", RATINGS.schema["properties"])
-        named = {} if self.taxonomy is None else {CLASS_FIELD: one_of(self.taxonomy.names)}
+        named = {CLASS_FIELD: one_of(self.classes)} if self.classes else {}
         return object_of({**rated, **named})
 
     def read_object(
@@ -122,9 +105,9 @@ class ReviewReply(Expected[ReviewedPrompt]):
             UnreadError: if ratings or class are missing, or lines give different classes.
         """
         (ratings,) = RATINGS.read(reply)
-        if self.taxonomy is None:
+        if not self.classes:
             return [Reading(ratings.status, ReviewedPrompt(ratings.value))]
-        known = {name.casefold(): name for name in self.taxonomy.names}
+        known = {name.casefold(): name for name in self.classes}
         named = {known.get(name.strip(MARKS).casefold()) for name in CLASS.findall(reply.text)}
         intention = named.pop() if len(named) == 1 else None
         if intention is None:
@@ -134,7 +117,7 @@ class ReviewReply(Expected[ReviewedPrompt]):
     def example(self, draw: random.Random, reason: str) -> ExampleReply:
         """Return a review that keeps the prompt, in a class drawn at random."""
         ratings = json.dumps(dict.fromkeys(ASPECTS, 1))
-        named = [] if self.taxonomy is None else [f"Class: {draw.choice(self.taxonomy.names)}"]
+        named = [f"Class: {draw.choice(self.classes)}"] if self.classes else []
         return ExampleReply(reason, "\n".join([*named, ratings]))
 
     def example_object(self, schema: ReplySchema, draw: random.Random, reason: str) -> Any:
@@ -147,10 +130,10 @@ class ReviewReply(Expected[ReviewedPrompt]):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reviewer:
-    """How prompts are reviewed: the template, and the taxonomy if there is one."""
+    """How prompts are reviewed: the template, and the classes of intentions if there are some."""
 
     template: str
-    taxonomy: Taxonomy | None
+    intentions: tuple[Intention, ...] = ()
 
     @classmethod
     def from_config(cls, config: PromptQuality) -> Self:
@@ -159,26 +142,33 @@ class Reviewer:
         Raises:
             ConfigError: if they cannot be used; names the file.
         """
-        taxonomy = None if config.intentions is None else load_taxonomy(config.intentions)
-        name = "review" if taxonomy is None else "review_with_class"
+        intentions = () if config.intentions is None else load_taxonomy(config.intentions)
+        name = "review_with_class" if intentions else "review"
         templates = REVIEW_TEMPLATES.load(config.templates, only=[name])
-        return cls(template=templates[name], taxonomy=taxonomy)
+        return cls(template=templates[name], intentions=intentions)
+
+    @property
+    def classes(self) -> tuple[str, ...]:
+        """The names of the classes."""
+        return tuple(intention.name for intention in self.intentions)
+
+    @property
+    def _shown(self) -> str:
+        """The classes as a template shows them, one a line."""
+        return "\n".join(f"- {entry.name}: {entry.description}" for entry in self.intentions)
 
     @property
     def digest(self) -> str:
         """Return the hash of all that shapes a question and the reading of its reply."""
-        return digest([self.template, self.taxonomy and self.taxonomy.shown])
+        return digest([self.template, self._shown or None])
 
     def ask(self, text: str, key: GuardKey = BARE) -> Question[ReviewedPrompt]:
         """Return the question for a review of a prompt, in which no tag ends the prompt early."""
-        classes = self.taxonomy.shown if self.taxonomy else ""
-        values = {"classes": classes}
-        return build_question(
-            self.template, {"prompt": text}, ReviewReply(self.taxonomy), key, values=values
-        )
+        expected, values = ReviewReply(self.classes), {"classes": self._shown}
+        return build_question(self.template, {"prompt": text}, expected, key, values=values)
 
 
-def load_taxonomy(name_or_path: str) -> Taxonomy:
+def load_taxonomy(name_or_path: str) -> tuple[Intention, ...]:
     """Read a shipped taxonomy by its name, or a YAML file by its path.
 
     Raises:
@@ -186,11 +176,11 @@ def load_taxonomy(name_or_path: str) -> Taxonomy:
             the file.
     """
     path = TAXONOMIES.place(name_or_path)
-    taxonomy = Taxonomy(intentions=tuple(TAXONOMIES.read(path, Intention)))
-    folded = [name.casefold() for name in taxonomy.names]
+    intentions = tuple(TAXONOMIES.read(path, Intention))
+    folded = [intention.name.casefold() for intention in intentions]
     if len(folded) == 1:
         raise ConfigError(f"{path}: write two or more 'intentions'; there is only {folded[0]!r}")
     twice = next((name for name in folded if folded.count(name) > 1), None)
     if twice is not None:
         raise ConfigError(f"{path}: the class {twice!r} occurs twice")
-    return taxonomy
+    return intentions

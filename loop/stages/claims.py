@@ -165,10 +165,6 @@ class JudgingClaims(JudgedStage[Claims, StatementSupport, Claim]):
         seed = derive_seed(self.run.config.seed, "judge claims", name, attempt)
         return Posed(question, name, seed)
 
-    def _fill(self, row: Claim, value: StatementSupport, place: int) -> Claim:
-        del place
-        return replace(row, verdict=value.verdict, reason=value.reason)
-
     def _row(self, broken: Breakdown, place: int, text: str) -> Claim:
         return Claim(
             claim_id=row_id("claim", [broken.candidate_id, place, self.identity]),

@@ -168,7 +168,7 @@ class Grading(JudgedStage[Group, Appraisal, Grade]):
         return Posed(question, name, derive_seed(self.run.config.seed, "grade", about, attempt))
 
     def _fill(self, row: Grade, value: Appraisal, place: int) -> Grade:
-        return appraised(row, value, place)
+        return replace(super()._fill(row, value, place), order=place)
 
     def _places(self, request: JudgeRequest[Group, Appraisal, Grade]) -> list[int]:
         orders = self._orders(request.subject, request.attempts - 1)
@@ -238,8 +238,7 @@ class ScoringAnswers(JudgedStage[Candidate, Appraisal, Grade]):
         return Posed(question, name, seed)
 
     def _fill(self, row: Grade, value: Appraisal, place: int) -> Grade:
-        del place
-        return appraised(row, value, 0)
+        return replace(super()._fill(row, value, place), order=0)
 
 
 def ungraded(
@@ -268,16 +267,4 @@ def ungraded(
         status=status,
         attempts=0,
         text="",
-    )
-
-
-def appraised(row: Grade, value: Appraisal, order: int) -> Grade:
-    """Return a grade with the reading of the candidate at a place in the question."""
-    return replace(
-        row,
-        rating=value.rating,
-        rationale=value.rationale,
-        types=value.types,
-        type_rationale=value.type_rationale,
-        order=order,
     )

@@ -12,7 +12,7 @@ reaches them. So the result equals a run that allowed more replies from the star
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from typing import Any, ClassVar, Generic, Literal, NamedTuple, Self, TypeVar, cast
 
@@ -210,9 +210,14 @@ class JudgedStage(ABC, Generic[S, T, Judgement]):
     def _pose(self, subject: S, attempt: int) -> Posed[T]:
         """Return the question about a subject in an attempt, counted from 0."""
 
-    @abstractmethod
     def _fill(self, row: Judgement, value: T, place: int) -> Judgement:
-        """Return a row with the value that was read for it, at a place among the readings."""
+        """Return a row with the value that was read for it, at a place among the readings.
+
+        The fields of the value are columns of the row, unless a subclass says which.
+        """
+        del place
+        read = cast("Any", value)
+        return replace(row, **{column.name: getattr(read, column.name) for column in fields(read)})
 
     def _places(self, request: JudgeRequest[S, T, Judgement]) -> Sequence[int]:
         """Return the place of each row's reading among those of a request."""

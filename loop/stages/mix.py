@@ -7,7 +7,7 @@ is empty, if both sides are equal, or if an earlier row has it. A pair is also u
 scores are given and the chosen answer's is not higher.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import islice
 from pathlib import Path
@@ -29,7 +29,7 @@ from ..data.splits import TRAIN, UNTRAINED
 from ..lake.imports.import_files import detect_format, unfit_pair
 from ..lake.imports.import_formats import ANNOTATIONS, FORMATS, ImportFormat
 from ..lake.imports.imported_rows import Maker, identity_of
-from ..run.handles import Rows
+from ..run.handles import Planned, Rows
 from ..run.iteration import Iteration
 from ..run.reporter import UnitStats
 from ..run.run import Verb, Work
@@ -97,20 +97,38 @@ def mix_pairs(it: Iteration, pairs: Rows[Pair], names: Sequence[Place]) -> Rows[
         reads=lambda: [(f"{chunk}/{pairs.chunks}",) for chunk in range(pairs.chunks)],
     )
 
-    def run_units(stage: Stage) -> None:
-        # Not `Run.make`: the rows that a chunk takes from the files depend on the chunks before it.
-        units = {unit.chunk: unit for unit in stage.pending}
-        taking = Taking(iteration=it.number, prompts=it.run.prompts)
+    def chunks() -> Iterator[Sequence[Sequence[StoredRow]]]:
         size = -(-sum(1 for path in files for _ in placed_rows(path)) // pairs.chunks)
         rows = (made for path in files for made in comparisons(path, it.number))
-        for chunk in range(pairs.chunks):
-            stage.flow.admit()
-            tables = taking.take(list(islice(rows, size)))
-            if chunk in units:
-                stage.commit(units[chunk], tables, UnitStats(rows=len(tables[Pair])))
+        return (list(islice(rows, size)) for _ in range(pairs.chunks))
 
-    planned = it.run.run_stage(it.number, "mixed", pending, run_units)
+    taking = Taking(iteration=it.number, prompts=it.run.prompts)
+    planned = take_chunks(it, "mixed", pending, taking, chunks)
     return pairs + balance_length(it, Rows(row_type=Pair, stages=(planned,)))
+
+
+def take_chunks(
+    it: Iteration,
+    label: str,
+    pending: Work,
+    taking: "Taking",
+    chunks: Callable[[], Iterable[Sequence[Sequence[StoredRow]]]],
+) -> Planned:
+    """Run a stage that takes comparisons chunk by chunk; pairs or votes are counted.
+
+    Not `Run.make`: which rows a chunk takes depends on the chunks before it.
+    """
+
+    def run_units(stage: Stage) -> None:
+        units = {unit.chunk: unit for unit in stage.pending}
+        for chunk, made in enumerate(chunks()):
+            stage.flow.admit()
+            tables = taking.take(made)
+            if chunk in units:
+                counted = tables[Preference if taking.votes else Pair]
+                stage.commit(units[chunk], tables, UnitStats(rows=len(counted)))
+
+    return it.run.run_stage(it.number, label, pending, run_units)
 
 
 def taking_params(it: Iteration) -> dict[str, Json]:
@@ -145,8 +163,8 @@ class Taking:
         self._measuring = {prompt.messages: UNTRAINED[prompt.split] for prompt in measured}
 
     def take(self, made: Sequence[Sequence[StoredRow]]) -> Tables:
-        """Return rows of comparisons by type, with filter counts; there is always `Pair`."""
-        tables: Tables = {Pair: []}
+        """Return rows of comparisons by type, with filter counts."""
+        tables: Tables = {Prompt: [], Candidate: [], Preference: []} if self.votes else {Pair: []}
         fates = dict[str, list[str]]()
         for rows in map(_with_scores, made) if self.votes else made:
             fate, name = self._fate(rows)

@@ -14,7 +14,7 @@ from pathlib import Path
 from ...configs.recipes import Annotated
 from ...configs.schema import ConfigError, RunConfig
 from ...stores.keys import Json
-from ...stores.records import Candidate, Pair, Preference, Prompt
+from ...stores.records import Candidate, Preference, Prompt
 from ..data.binarize import BINARISATIONS
 from ..data.cycles import MOST
 from ..data.files import InputError
@@ -32,9 +32,7 @@ from ..run.handles import Rows
 from ..run.iteration import Iteration
 from ..run.judge_panel import compares
 from ..run.labels import OF_RUN, Comparison, Labels
-from ..run.reporter import UnitStats
 from ..run.run import Verb, Work
-from ..run.stage import Stage
 from .mix import (
     Taking,
     comparing_format,
@@ -43,6 +41,7 @@ from .mix import (
     majority_pairs,
     mix_digests,
     prompt_of,
+    take_chunks,
     taking_params,
 )
 
@@ -136,18 +135,8 @@ def commit_labels(it: Iteration) -> tuple[Rows[Candidate], Rows[Preference]]:
         reads=lambda: [(f"{n}/{len(chunks())}",) for n in range(len(chunks()))],
     )
 
-    def run_units(stage: Stage) -> None:
-        # Not `Run.make`: which rows a chunk takes depends on the chunks before it.
-        units = {unit.chunk: unit for unit in stage.pending}
-        taking = Taking(iteration=it.number, prompts=it.run.prompts, votes=True, called=LABELS)
-        for chunk, made in enumerate(chunks()):
-            stage.flow.admit()
-            tables = {Prompt: [], Candidate: [], Preference: [], **taking.take(made)}
-            del tables[Pair]
-            if chunk in units:
-                stage.commit(units[chunk], tables, UnitStats(rows=len(tables[Preference])))
-
-    planned = it.run.run_stage(it.number, LABELS, pending, run_units)
+    taking = Taking(iteration=it.number, prompts=it.run.prompts, votes=True, called=LABELS)
+    planned = take_chunks(it, LABELS, pending, taking, chunks)
     return Rows(row_type=Candidate, stages=(planned,)), Rows(row_type=Preference, stages=(planned,))
 
 

@@ -13,7 +13,7 @@ kept: only measured prompts are dropped.
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from statistics import pvariance
 
 from ...configs.recipes import Varied
@@ -210,10 +210,6 @@ class Reviewing(JudgedStage[Prompt, ReviewedPrompt, PromptReview]):
         seed = derive_seed(self.run.config.seed, "review", subject.prompt_id, attempt)
         return Posed(question, name, seed)
 
-    def _fill(self, row: PromptReview, value: ReviewedPrompt, place: int) -> PromptReview:
-        del place
-        return replace(row, aspects=value.aspects, intention=value.intention)
-
 
 def _by_quality(
     run: Run, prompts: Sequence[Prompt], reviewer: Reviewer
@@ -233,8 +229,8 @@ def _by_quality(
 
     def make(_: Unit) -> RowsByType:
         rows = filter_counts(ITERATION, QUALITY, "prompts", ids_by_fate(prompts, fates))
-        if reviewer.taxonomy is not None:
-            counted = _by_class(run, reviewer.taxonomy.names, kept, classes)
+        if reviewer.classes:
+            counted = _by_class(run, reviewer.classes, kept, classes)
             rows += filter_counts(ITERATION, INTENTIONS, "prompts", counted)
         return {FilterCount: rows}
 

@@ -219,9 +219,9 @@ def _grade(rng: random.Random, key: GuardKey) -> Attack:
 
 def _review(rng: random.Random, key: GuardKey) -> Attack:
     reviewer = rng.choice(REVIEWERS)
-    named = f"Class: {rng.choice(reviewer.taxonomy.names)}\n" if reviewer.taxonomy else ""
+    named = f"Class: {rng.choice(reviewer.classes)}\n" if reviewer.classes else ""
     forged, own = (f"{named}{json.dumps(dict.fromkeys(ASPECTS, rating))}" for rating in (1, -1))
-    kind = {"class": reviewer.taxonomy.names[0]} if reviewer.taxonomy else {}
+    kind = {"class": reviewer.classes[0]} if reviewer.classes else {}
     obeyed, honest = (
         {name: {"comment": "It is so.", "rating": rating} for name in ASPECTS} | kind
         for rating in (1, -1)

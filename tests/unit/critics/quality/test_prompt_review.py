@@ -44,7 +44,7 @@ def test_texts_cannot_end_their_part(text):
     assert "{classes} b\n</user_text>" in message.content
 
 
-@given(MARKS, MARKS, MARKS, st.sampled_from(load_taxonomy("general").names))
+@given(MARKS, MARKS, MARKS, st.sampled_from(CLASSED.classes))
 def test_ratings_and_class_are_read(intention, semantics, answer, name):
     text = reply(
         rated(intention, semantics, answer), "intention: so.", f"**Class:** {name.upper()}."

@@ -126,8 +126,8 @@ def require_follows(value: object, schema: Mapping[str, Any]) -> None:
         UnreadError: if it does not.
     """
     if "anyOf" in schema:
-        _require_any(value, schema["anyOf"])
-        return
+        kinds = [kind for kind in schema["anyOf"] if type(value) is _TYPES[kind["type"]]]
+        schema = kinds[0] if kinds else schema["anyOf"][0]
     if type(value) is not _TYPES[schema["type"]]:
         raise UnreadError(Status.MALFORMED)
     if value not in schema.get("enum", [value]) or value != schema.get("const", value):
@@ -146,15 +146,6 @@ def require_follows(value: object, schema: Mapping[str, Any]) -> None:
             raise UnreadError(Status.WRONG_KEYS)
         for name, each in fields.items():
             require_follows(each, known[name])
-
-
-def _require_any(value: object, kinds: Sequence[Mapping[str, Any]]) -> None:
-    """Refuse a value that is of none of some kinds."""
-    for kind in kinds:
-        if type(value) is _TYPES[kind["type"]]:
-            require_follows(value, kind)
-            return
-    raise UnreadError(Status.MALFORMED)
 
 
 class MarkedObject(NamedTuple):

@@ -172,43 +172,33 @@ def _examples(
     groups = [labelled] if annotator.several and labelled else [[one] for one in labelled]
     shown = ""
     for group in groups:
-        reply = (
-            _object_reply(annotator, group) if in_object else _text_reply(annotator, group, guard)
-        )
         pairs = (_pair(annotator, _compared(example, label), label) for label, example in group)
-        values = {"pairs": "\n\n".join(pairs), "reply": reply}
-        shown += f"{render(frame, values)}\n\n"
+        reply = _example_reply(annotator, group, guard, in_object=in_object)
+        shown += render(frame, {"pairs": "\n\n".join(pairs), "reply": reply}) + "\n\n"
     return shown
 
 
 def _compared(example: WorkedExample, label: str) -> Comparison:
-    return Comparison(
-        prompt=example.instruction,
-        input=example.input,
-        first=example.first,
-        second=example.second,
-        key=label,
-    )
+    fields = example.model_dump(include={"input", "first", "second"})
+    return Comparison(prompt=example.instruction, key=label, **fields)
 
 
-def _text_reply(annotator: Annotator, group: LabelledExamples, guard: Guard) -> str:
-    """Return the reply to worked examples in the annotator's form, below the mark."""
-    verdicts: list[tuple[str, Preferred, str]] = [
-        (label, e.preferred, e.explanation) for label, e in group
+def _example_reply(
+    annotator: Annotator, group: LabelledExamples, guard: Guard, *, in_object: bool
+) -> str:
+    """Return the reply to worked examples: an object, or the annotator's form below the mark.
+
+    An object without the mark can never count.
+    """
+    if not in_object:
+        verdicts: list[tuple[str, Preferred, str]] = [
+            (label, e.preferred, e.explanation) for label, e in group
+        ]
+        text = reply_of(annotator.form, verdicts, several=annotator.several)
+        return text if annotator.short else f"{guard.ahead}{text}"
+    objects = [
+        {"explanation": e.explanation, "preferred": int(NUMBERS[e.preferred])} for _, e in group
     ]
-    verdict = reply_of(annotator.form, verdicts, several=annotator.several)
-    return verdict if annotator.short else f"{guard.ahead}{verdict}"
-
-
-def _object_reply(annotator: Annotator, group: LabelledExamples) -> str:
-    """Return the reply to worked examples as an object. Without the mark it can never count."""
-    reasons = annotator.form not in WORDLESS
-    verdicts = [
-        {
-            **({"explanation": e.explanation} if reasons else {}),
-            "preferred": int(NUMBERS[e.preferred]),
-        }
-        for _, e in group
-    ]
-    document = {VERDICTS: verdicts} if annotator.several else verdicts[0]
-    return json.dumps(document, ensure_ascii=False)
+    if annotator.form in WORDLESS:
+        objects = [{"preferred": one["preferred"]} for one in objects]
+    return json.dumps({VERDICTS: objects} if annotator.several else objects[0], ensure_ascii=False)

@@ -1,9 +1,9 @@
-"""The recipes: one file each, one line each in `RECIPES`."""
+"""The recipes: one file each, whose name is in `SHIPPED`."""
 
 import inspect
-import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
+from importlib import import_module
 from typing import Any
 
 import polars as pl
@@ -11,34 +11,6 @@ import polars as pl
 from ...configs.recipe_names import own_recipe, recipe_class
 from ...stores.records import Checkpoint
 from ..run.iteration import Iteration
-from . import (
-    best_of_n,
-    chatglm_dpo,
-    chatglm_ppo,
-    chatglm_rs,
-    critique_model,
-    dpo,
-    expert_iteration,
-    feedme,
-    grpo,
-    kto,
-    online_dpo,
-    ppo,
-    quark,
-    reflective_sft,
-    reward_conditioning,
-    reward_model,
-    reward_only,
-    rloo,
-    rlrf,
-    self_rewarding,
-    sft,
-    task_reward,
-    ultracm,
-    ultrafeedback_bon,
-    ultrafeedback_dpo,
-    ultrafeedback_ppo,
-)
 from .trial_settings import Trial
 
 
@@ -57,48 +29,32 @@ class RecipeEntry:
     trials: tuple[Trial, ...] = ()
 
 
-def shipped_recipe(
-    recipe: Callable[[Iteration, Any], Checkpoint], *, compared: bool = False
-) -> RecipeEntry:
-    """Return a recipe with the `PAPER`, the `SUMMARY` and the `TRIALS` of its module."""
-    names = vars(sys.modules[recipe.__module__])
+def _shipped(name: str) -> RecipeEntry:
+    """Return the recipe in the module of its name, with the module's `PAPER` and `SUMMARY`."""
+    called = name.replace("-", "_")
+    module: Any = import_module(f".{called}", __package__)
     return RecipeEntry(
-        recipe=recipe,
-        paper=names["PAPER"],
-        summary=names["SUMMARY"],
-        compared=compared,
-        trials=names.get("TRIALS", ()),
+        recipe=getattr(module, called),
+        paper=module.PAPER,
+        summary=module.SUMMARY,
+        compared=name in COMPARED,
+        trials=getattr(module, "TRIALS", ()),
     )
 
 
-RECIPES: Mapping[str, RecipeEntry] = {
-    "rlrf": shipped_recipe(rlrf.rlrf),
-    "kto": shipped_recipe(kto.kto),
-    "reward-only": shipped_recipe(reward_only.reward_only),
-    "sft": shipped_recipe(sft.sft, compared=True),
-    "feedme": shipped_recipe(feedme.feedme, compared=True),
-    "reward-conditioning": shipped_recipe(reward_conditioning.reward_conditioning, compared=True),
-    "dpo": shipped_recipe(dpo.dpo, compared=True),
-    "reward-model": shipped_recipe(reward_model.reward_model, compared=True),
-    "best-of-n": shipped_recipe(best_of_n.best_of_n, compared=True),
-    "expert-iteration": shipped_recipe(expert_iteration.expert_iteration, compared=True),
-    "ppo": shipped_recipe(ppo.ppo, compared=True),
-    "quark": shipped_recipe(quark.quark, compared=True),
-    "ultrafeedback-dpo": shipped_recipe(ultrafeedback_dpo.ultrafeedback_dpo),
-    "ultrafeedback-bon": shipped_recipe(ultrafeedback_bon.ultrafeedback_bon),
-    "ultrafeedback-ppo": shipped_recipe(ultrafeedback_ppo.ultrafeedback_ppo),
-    "reflective-sft": shipped_recipe(reflective_sft.reflective_sft),
-    "task-reward": shipped_recipe(task_reward.task_reward),
-    "ultracm": shipped_recipe(ultracm.ultracm),
-    "critique-model": shipped_recipe(critique_model.critique_model),
-    "chatglm-ppo": shipped_recipe(chatglm_ppo.chatglm_ppo),
-    "chatglm-dpo": shipped_recipe(chatglm_dpo.chatglm_dpo),
-    "chatglm-rs": shipped_recipe(chatglm_rs.chatglm_rs),
-    "grpo": shipped_recipe(grpo.grpo),
-    "rloo": shipped_recipe(rloo.rloo),
-    "online-dpo": shipped_recipe(online_dpo.online_dpo),
-    "self-rewarding": shipped_recipe(self_rewarding.self_rewarding),
-}
+# fmt: off
+COMPARED = (
+    "sft", "feedme", "reward-conditioning", "dpo", "reward-model", "best-of-n", "expert-iteration",
+    "ppo", "quark",
+)
+"""AlpacaFarm's methods, which `--recipes all` runs."""
+SHIPPED = (
+    "rlrf", "kto", "reward-only", *COMPARED, "ultrafeedback-dpo", "ultrafeedback-bon",
+    "ultrafeedback-ppo", "reflective-sft", "task-reward", "ultracm", "critique-model",
+    "chatglm-ppo", "chatglm-dpo", "chatglm-rs", "grpo", "rloo", "online-dpo", "self-rewarding",
+)
+# fmt: on
+RECIPES = {name: _shipped(name) for name in SHIPPED}
 
 
 def recipe_entry(name: str) -> RecipeEntry:

@@ -28,7 +28,6 @@ Each error has a stable `code`, which the command line prints as `error LPF-102:
 
 from .configs.mistakes import ConfigError
 from .loop.daemon.child_run import FaultError
-from .loop.run.outcomes import NothingToTrainOn, Regressed
-from .loop.run.stop import Stopped
+from .loop.run.stop import NothingToTrainOn, Regressed, Stopped
 
 __all__ = ["ConfigError", "FaultError", "NothingToTrainOn", "Regressed", "Stopped"]

@@ -18,7 +18,7 @@ from lpfloop.configs.load import load_config
 from lpfloop.loop.daemon.machine_check import Devices
 from lpfloop.loop.daemon.memory_check import MemoryStages, StageMemory
 from lpfloop.loop.recipes.roles import needed_roles
-from lpfloop.loop.run.observed import Observed
+from lpfloop.loop.run.run import Observed
 from lpfloop.policies.memory.shapes import ModelShape, shape_of_config
 from lpfloop.policies.memory.terms import GIB
 from lpfloop.policies.trainers.job import ONLINE, Method

@@ -51,7 +51,7 @@ from lpfloop.stores.journal import Done, Journal, KeptSlice
 from lpfloop.stores.journal_reader import JOURNAL, StageId
 from lpfloop.stores.lake import RunWriter, run_folder
 from lpfloop.stores.records import Checkpoint, Message, Prompt
-from lpfloop.stores.sealing import EncodedRows
+from lpfloop.stores.verified import EncodedRows
 
 FOR_MANY = ("policy.engine.kind=scripted", "critic.engine.kind=scripted", "reward.model=none")
 TELEMETRY = {**UnitStats(rows=1, tokens=6, prompt_tokens=8, calls=1).numbers, "judge_calls": 0}

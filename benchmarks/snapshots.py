@@ -66,7 +66,7 @@ def own_server() -> Generator[str]:
 def fill(journal: object, mib: float) -> int:
     """Commit units until the journal has its size; return their number."""
     from lpfloop.stores.journal import Done, Journal
-    from lpfloop.stores.sealing import EncodedRows
+    from lpfloop.stores.verified import EncodedRows
 
     assert isinstance(journal, Journal)
     draws, number = random.Random(0), 0

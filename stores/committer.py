@@ -25,10 +25,10 @@ from .journal_file import extended_code
 from .journal_reader import JournalError, StageId
 from .keys import Json
 from .schemas import TABLES, RowsByType, to_table
-from .sealing import EncodedRows, encode_tables
 from .stage_files import ROWS as FILE_ROWS
 from .stage_files import SIZE as FILE_SIZE
 from .stage_files import seal_stage
+from .verified import EncodedRows, encode_tables
 
 GROUP = 64
 QUEUED = 2 * GROUP

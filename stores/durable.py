@@ -6,18 +6,55 @@ then may the journal refer to it. Published names are content hashes, so publish
 After an error it starts over with a new file: once an fsync has failed, a second one may report
 success although the data never reached the disk. Files are readable by their owner alone. Ruff
 forbids durable writes elsewhere.
+
+Each step is an `operation` with a failpoint before and after it, `PURPOSE.KIND.before` and
+`.after`. It is reported to `observers` once it succeeded: the power-loss test replays these to
+every state that a crash may leave.
 """
 
 import hashlib
 import os
 import secrets
 import shutil
-from collections.abc import Generator, Iterator
+from collections.abc import Callable, Generator, Iterator
 from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
 
-from .operations import operation
+from .failpoints import reach
 from .sealed import MANIFEST, check_folder, files_below, manifest_of, same_bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Operation:
+    """One step on `path`, which was moved to `target` or got `data`."""
+
+    purpose: str
+    kind: str
+    path: Path
+    target: Path | None = None
+    data: bytes = b""
+
+
+observers: list[Callable[[Operation], None]] = []
+
+
+@contextmanager
+def operation(
+    purpose: str,
+    kind: str,
+    path: Path,
+    *,
+    target: Path | None = None,
+    data: bytes | memoryview = b"",
+) -> Generator[None]:
+    """Wrap the body, which does one step, in its failpoints, and report it."""
+    reach(f"{purpose}.{kind}.before")
+    yield
+    for observer in observers:
+        observer(Operation(purpose, kind, path, target, bytes(data)))
+    reach(f"{purpose}.{kind}.after")
+
 
 TEMPORARY = ".tmp-"
 

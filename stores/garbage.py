@@ -13,10 +13,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from .canaries import CANARIES
 from .journal import Journal
 from .journal_reader import FILES, Reader
-from .lake import CHECKPOINTS, COLLECTED, QUARANTINE, RunReader
+from .lake import CANARIES, CHECKPOINTS, COLLECTED, QUARANTINE, RunReader
 from .lock import unread
 from .objects import Objects, objects_of
 from .run_lease import FEW

@@ -11,10 +11,9 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
-from .canaries import altered_canaries
 from .journal import Journal
 from .journal_reader import FILES, Part, Reader, file_path
-from .lake import lose, removed_checkpoints
+from .lake import altered_canaries, lose, removed_checkpoints
 from .objects import Objects, objects_of
 from .sealed import MANIFEST, DamagedError
 from .stage_files import MODELS, read_trained

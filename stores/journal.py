@@ -35,7 +35,7 @@ from .lock import FencedError, acquire, admit_readers, release
 from .objects import require_unused
 from .run_lease import take_lease
 from .schemas import SCHEMA_VERSION
-from .sealing import EncodedRows
+from .verified import EncodedRows
 
 __all__ = [
     "AMENDED",

@@ -4,12 +4,13 @@
 `RunReader` reads, `RunWriter` (one process at a time) commits. Layout of `LAKE/runs/NAME`:
 journal.sqlite, journal.commits (how many commits it has), backups/ (of the journal),
 files/TABLE/SHA256.parquet (rows of finished stages), checkpoints/SHA256/, reward_models/SHA256/,
-own/ (copies of the user's code), quarantine/ (damaged files), work/ (unpublished), logs/.
+own/ (copies of the user's code), quarantine/ (damaged files), work/ (unpublished), logs/,
+canaries/SHA256/ (the proofs of trained weights; the journal holds their hashes as facts).
 """
 
 import re
 import threading
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import TypeVar
@@ -18,7 +19,6 @@ import polars as pl
 import pyarrow as pa
 
 from .address import run_argument
-from .canaries import CANARIES, require_canaries
 from .committer import Committer, Finished, encode_units, if_there_is_room, when_there_is_room
 from .durable import make_folder, sweep, write_file
 from .failpoints import reach
@@ -38,10 +38,9 @@ from .keys import Json
 from .objects import objects_of
 from .schemas import TABLES, ArrowTable, R, Row, RowsByType, from_table
 from .sealed import DamagedError
-from .sealing import write_rows
 from .stage_files import MODELS, REMEDY, UnitRows, holding, scan, scan_parts
 from .table_rows import TableRows
-from .verified import ALL, Some
+from .verified import ALL, Some, write_rows
 
 RUN_NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,63}")
 CHECKPOINTS, REWARD_MODELS = "checkpoints", "reward_models"
@@ -348,3 +347,41 @@ def lose(journal: Journal, unit: str, path: Path, reason: str) -> PendingAgainEr
 def removed_checkpoints(journal: Reader) -> frozenset[str]:
     """Return the places of checkpoints whose weights were removed (`lpfloop lake gc`)."""
     return frozenset(str(place) for place in journal.events(COLLECTED))
+
+
+CANARIES = "canaries"
+
+
+def remember_canary(journal: Journal, path: Path, sha256: str) -> None:
+    """Note the hash of a proof."""
+    journal.set_meta([(_fact(path), sha256)])
+
+
+def canary_sha256(journal: Reader, path: Path) -> str | None:
+    """Return the hash that a proof must have, if the journal has it."""
+    return journal.meta(_fact(path))
+
+
+def altered_canaries(journal: Reader, model: str) -> Iterator[tuple[Path, str]]:
+    """Yield the altered proofs of a model, each with a description of the damage."""
+    objects = objects_of(journal.folder)
+    for path in objects.files(journal.folder / CANARIES / model):
+        expected = canary_sha256(journal, path)
+        if expected is not None and objects.sha256(path) != expected:
+            yield path, f"{objects.at(path)} was altered: the journal has another hash"
+
+
+def require_canaries(journal: Reader, model: str) -> None:
+    """Refuse altered proofs of a model.
+
+    Raises:
+        DamagedError: naming the file.
+    """
+    for _, reason in altered_canaries(journal, model):
+        raise DamagedError(
+            f"{reason}; `lpfloop lake repair {run_argument(journal.folder)}` {REMEDY}"
+        )
+
+
+def _fact(path: Path) -> str:
+    return "/".join((CANARIES, *path.parts[-2:]))

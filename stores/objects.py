@@ -21,12 +21,11 @@ from typing import Any, TypeVar
 import polars as pl
 import pyarrow as pa
 
-from . import durable, sealed, sealing, verified
+from . import durable, sealed, verified
 from .address import bucket_of
 from .bucket import AT_ONCE, Bucket, BucketError, polars_options
 from .sealed import MANIFEST, DamagedError
-from .sealing import EncodedRows
-from .verified import Some
+from .verified import EncodedRows, Some
 
 AHEAD_BYTES = 128 * 2**20
 """The most bytes that are fetched and not yet yielded, unless a single thing is larger."""
@@ -51,7 +50,7 @@ class Objects:
 
     def write_stage_file(self, folder: Path, table: pa.Table) -> EncodedRows:
         """Write a table as `folder/<sha256>.parquet`; it is durable when this returns."""
-        rows = sealing.encoded_stage(table)
+        rows = verified.encoded_stage(table)
         self._write(folder / f"{rows.sha256}.parquet", rows.data)
         return rows
 

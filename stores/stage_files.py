@@ -27,8 +27,7 @@ from .journal_reader import FILES, JournalError, Part, Reader, RowFile, file_pat
 from .objects import objects_of
 from .schemas import SCHEMAS
 from .sealed import DamagedError
-from .sealing import ROWS_A_GROUP
-from .verified import ALL, Some, forget
+from .verified import ALL, ROWS_A_GROUP, Some, forget
 
 CHUNK, ROW, PATH = "_chunk", "_row", "_path"
 ROWS, SIZE = 128 * 1024, 32 * 2**20

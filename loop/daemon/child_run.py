@@ -33,8 +33,7 @@ from ...configs.load import Override, resolve_config, settable, stored_config
 from ...configs.schema import ConfigError, RunConfig
 from ...stores.address import bucket_of
 from ..lake.imports.answers_file import AnswersFile
-from ..run.outcomes import NothingToTrainOn, Regressed
-from ..run.stop import Stopped
+from ..run.stop import NothingToTrainOn, Regressed, Stopped
 from .derived_run import Given
 from .job import Job
 from .logs import DAEMON_LOG, LOGS

@@ -35,8 +35,8 @@ from ...stores.address import run_argument
 from ...stores.journal import FencedError
 from ...stores.journal_reader import JournalError
 from ...stores.keys import Json, canonical_json
-from ..run.outcomes import START
 from ..run.run import Run
+from ..run.stop import START
 from .machine_check import require_replicas
 
 SOCKET = "control.sock"

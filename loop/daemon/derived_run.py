@@ -24,8 +24,8 @@ from ..data.pairs import TRAINABLE
 from ..run.fork import Fork
 from ..run.handles import D, Rows
 from ..run.iteration import Iteration
-from ..run.outcomes import NothingToTrainOn
 from ..run.run import Run, Verb, Work
+from ..run.stop import NothingToTrainOn
 from ..stages.train import keep_policy, train, train_reward
 
 GIVEN = "given"

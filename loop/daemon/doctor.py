@@ -36,7 +36,7 @@ from ..data.prompt_rows import SPLITS
 from ..data.prompts import load_prompts, notes_of
 from ..recipes.roles import NeededRole, UnplayedRolesError, needed_roles
 from ..run.models import NO_MODEL, REWARD, locate_model
-from ..run.observed import NOTHING_SEEN, Observed
+from ..run.run import NOTHING_SEEN, Observed
 from ..stages.people_labels import label_prompts
 from . import machine_check as machine
 from .job import Job, require_same_run

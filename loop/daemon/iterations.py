@@ -38,8 +38,8 @@ from ..recipes.refusals import judges_itself
 from ..run.handles import Prompts, chunk_prompts
 from ..run.iteration import Iteration, served_checkpoint
 from ..run.models import is_endpoint
-from ..run.outcomes import Regressed
 from ..run.run import Run
+from ..run.stop import Regressed
 from ..run.training_copies import discard_copies
 from ..stages.publish import warm_trainer
 from ..stages.select_prompts import Suitable, keep_prompts, suitable

@@ -20,7 +20,7 @@ from ...stores.keys import Json, canonical_json
 from ...stores.lake import OWN, RunWriter, run_folder
 from ..lake.imports import ANSWERS, require_loop
 from ..lake.imports.answers_file import AnswersFile, stored_answers
-from ..run.observed import Observed
+from ..run.run import Observed
 from .derived_run import GIVEN, Given
 
 FIELDS = ("recipe.name", "critic.verifier", "reward.model")

@@ -21,10 +21,9 @@ from ..evaluation.probe_sets import require_probes
 from ..recipes.refusals import require_verifiable
 from ..recipes.roles import warn_unwatched
 from ..run.models import is_endpoint
-from ..run.outcomes import AlarmStopError, NothingToTrainOn, Regressed
 from ..run.reporter import Reporter
 from ..run.run import Run
-from ..run.stop import Stopped, StopSignal
+from ..run.stop import AlarmStopError, NothingToTrainOn, Regressed, Stopped, StopSignal
 from ..run.unread_replies import UnreadRepliesError
 from ..stages.mix import mix_of, require_mix
 from ..stages.people_labels import label_prompts, require_same_prompts

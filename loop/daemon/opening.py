@@ -28,8 +28,9 @@ from ..recipes.roles import NeededRole, critic_alone, needed_roles, require_name
 from ..run.budget import Prices
 from ..run.completers import completers_of
 from ..run.fork import Fork
-from ..run.judge_panel import Panels
 from ..run.judges import (
+    Filters,
+    Panels,
     fact_judge_of,
     grader_of,
     judged_forms,
@@ -37,10 +38,8 @@ from ..run.judges import (
     verifier_of,
 )
 from ..run.models import Models
-from ..run.observed import NOTHING_SEEN, Observed
-from ..run.prompt_filters import Filters
 from ..run.reporter import Reporter
-from ..run.run import Run
+from ..run.run import NOTHING_SEEN, Observed, Run
 from ..run.stop import StopSignal
 from ..stages.mix import mix_fingerprint
 from ..stages.people_labels import labels_fingerprint, labels_of

@@ -25,7 +25,7 @@ from ..data.prompt_rows import SPLITS
 from ..recipes.roles import needed_roles, verifier_used_by
 from ..run.budget import Prices
 from ..run.models import is_endpoint, locate_model
-from ..run.observed import Observed
+from ..run.run import Observed
 from ..stages.online_rl import ON_THE_WAY
 from .iterations import PROMPTS_A_PART
 from .rehearsal import Rehearsal

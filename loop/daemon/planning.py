@@ -23,9 +23,8 @@ from ..data.splits import DEV, HELD_OUT, TRAIN, eval_set_of, is_measured_on
 from ..data.text import duration, visible
 from ..recipes.roles import needed_roles
 from ..run.models import locate_model
-from ..run.observed import Observed
 from ..run.reporter import log_event
-from ..run.run import Run
+from ..run.run import Observed, Run
 from ..stages.people_labels import labels_of
 from .job import Job, require_forkable
 from .loop import required_prompts

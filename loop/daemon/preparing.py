@@ -12,7 +12,7 @@ from ...configs.load import Override, load_config, parse_set
 from ...configs.schema import ConfigError
 from ...stores.lake import CHECKPOINTS
 from ..recipes import recipe_entry
-from ..run.outcomes import NothingToTrainOn
+from ..run.stop import NothingToTrainOn
 from .job import Job
 from .planning import dry_plan
 from .suite import Suite, made_model, overrides, work_on

@@ -13,7 +13,7 @@ from ...policies.trainers.work_folder import STEPS, TrainingPace, training_pace
 from ...stores.journal_reader import Cost, Reader, StageState
 from ...stores.keys import Json
 from ...stores.sealed import size_of
-from ..run.outcomes import STAGE, START
+from ..run.stop import STAGE, START
 from .plan import TRAININGS
 
 ITSELF = "lpfloop itself"

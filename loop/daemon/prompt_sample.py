@@ -18,7 +18,7 @@ from ..data.prompt_rules import Rules
 from ..data.splits import DEV, HELD_OUT, PARTS, is_measured_on, laid_out, part_of
 from ..run.completers import completers_of
 from ..run.handles import Prompts, chunk_prompts
-from ..run.judge_panel import Panels
+from ..run.judges import Panels
 from ..stages.select_prompts import Suitable
 from .iterations import EvalSets, deciding, order_prompts
 

@@ -33,19 +33,14 @@ from ..data.prompts import LABELLED
 from ..data.splits import PARTS, laid_out
 from ..evaluation.probe_sets import PROBES, load_probes
 from ..recipes.roles import needed_roles, require_named
-from ..run.completers import completers_of, completes
-from ..run.device_placement import MAIN_THREAD, Places
+from ..run.completers import completers_of
+from ..run.device_inventory import MAIN_THREAD, Places
 from ..run.handles import Planned
-from ..run.judge_panel import Panels
-from ..run.judges import fact_judge_of, forms_of, grader_of
-from ..run.labels import Labels
-from ..run.models import NO_MODEL, POLICY, REWARD, locate_model
-from ..run.observed import Observed
-from ..run.outcomes import NothingToTrainOn
-from ..run.prompt_filters import Filters
-from ..run.run import Run, Work
+from ..run.judges import Filters, Panels, fact_judge_of, forms_of, grader_of
+from ..run.models import NO_MODEL, POLICY, REWARD, completes, locate_model
+from ..run.run import Labels, Observed, Run, Work
 from ..run.stage import Stage
-from ..run.stop import StopSignal
+from ..run.stop import NothingToTrainOn, StopSignal
 from ..stages.complete import COMPLETE
 from ..stages.people_labels import TAKE_LABELS
 from ..stages.supervised_set import STAGE as SUPERVISED

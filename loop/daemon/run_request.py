@@ -143,7 +143,7 @@ def model_folder(lake: Path, role: str, place: str | None) -> str | None:
     from ..lake.query.model_names import model_name, model_of
     from ..lake.query.runs import open_run
     from ..lake.trace.published_model import configuration, verified_model
-    from ..run.conditioning import control_of
+    from ..run.iteration import control_of
     from ..run.terminal import say
 
     called = None if place is None or Path(place).exists() else model_name(place)

@@ -29,8 +29,7 @@ from ..lake.query.next_steps import (
 )
 from ..lake.query.run_status import status
 from ..lake.trace.published_model import configuration
-from ..run.outcomes import START
-from ..run.stop import kill_all
+from ..run.stop import START, kill_all
 from .control import PAUSED as PAUSE_KEPT
 from .control import (
     Command,

@@ -21,7 +21,7 @@ from ...stores.lake import CHECKPOINTS, REWARD_MODELS, run_folder
 from ..lake.query.model_names import checkpoints
 from ..lake.query.runs import open_run
 from ..recipes import RECIPES, recipe_entry
-from ..run.outcomes import AlarmStopError, NothingToTrainOn, Regressed
+from ..run.stop import AlarmStopError, NothingToTrainOn, Regressed
 from .control import resolved_values
 from .job import Job
 

@@ -30,8 +30,8 @@ from ...stores.keys import digest
 from ...stores.records import Alarm, Evaluation, Statistic
 from ...stores.schemas import TABLES
 from ...stores.side_evals import smoke_test_of
-from ..run.outcomes import START
 from ..run.run import Run
+from ..run.stop import START
 
 FOLDER = "tracking"
 SEND_S = 120.0

@@ -18,7 +18,7 @@ from ...stores.journal_reader import Reader
 from ...stores.lake import RunReader
 from ..lake.imports import IMPORTED, require_loop
 from ..lake.query.runs import open_run
-from ..run.labels import OF_RUN
+from ..run.run import OF_RUN
 from .derived_run import given_by
 from .job import Job, require_own_files
 from .run_request import RunOptions

@@ -13,9 +13,8 @@ from ...configs.load import semantic
 from ...stores.keys import Json
 from ...stores.records import Candidate, Message, Score
 from ..data.stage_names import step_params
-from ..run.conditioning import add_control
 from ..run.handles import Prompts, Rows
-from ..run.iteration import Iteration
+from ..run.iteration import Iteration, add_control
 from ..run.models import Served
 from ..run.reporter import UnitStats
 from ..run.run import Verb

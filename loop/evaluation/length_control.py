@@ -35,7 +35,7 @@ import numpy as np
 from ...stores.records import Evaluation, Preference, Score
 from ..lake.statistics.clustered_estimates import Indices, Numbers, number_clusters, sum_by_cluster
 from ..run.iteration import Iteration
-from ..run.run_warnings import RunWarnings
+from ..run.reporter import RunWarnings
 from .metrics import Clusters, number_of, score_of
 
 WIN_RATE, LENGTH_CONTROLLED = "win_rate", "length_controlled_win_rate"

@@ -15,8 +15,8 @@ from ...stores.records import Alarm, Evaluation, Split
 from ...stores.schemas import RowsByType
 from ..lake.query.alarm_list import alarm_fields, code_of
 from ..run.iteration import Iteration
-from ..run.outcomes import WENT_ON, AlarmStopError
 from ..run.run import Run, Verb, Work
+from ..run.stop import WENT_ON, AlarmStopError
 from .observe import Observation, answer_units, compared_iterations, observe_policy
 from .probe import ALARM
 from .raise_alarms import raise_alarms

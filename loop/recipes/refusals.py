@@ -15,7 +15,7 @@ from ...policies.engines.thinking import INSIDE, begins_inside
 from ...policies.trainers.job import ONLINE
 from ...stores.records import Prompt
 from ..run.models import is_endpoint, locate_model
-from ..run.observed import Observed
+from ..run.run import Observed
 
 
 def judges_itself(config: RunConfig) -> bool:

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from ...configs.engines import NO_MODEL
 from ...configs.schema import ConfigError, EngineConfig, RunConfig
 from ...policies.trainers.job import Method
-from ..run.completers import completers_of, grades
-from ..run.judge_panel import Panels
+from ..run.completers import completers_of
+from ..run.judges import Panels
 from ..run.models import (
     ANNOTATION,
     COMPLETION,
@@ -21,9 +21,10 @@ from ..run.models import (
     QUALITY,
     REWARD,
     SCORING_JUDGE,
+    grades,
     place_of,
 )
-from ..run.observed import NOTHING_SEEN, Observed
+from ..run.run import NOTHING_SEEN, Observed
 from ..stages.critique import CRITIQUE
 from .refusals import judges_itself
 

@@ -16,15 +16,13 @@ from ...configs.engines import EngineConfig, SamplingConfig, StopString
 from ...configs.pools import Pools
 from ...configs.recipe_names import recipe_classes
 from ...configs.recipes import Completed, Pooled
-from ...configs.schema import CompletionConfig, ConfigError, RunConfig
+from ...configs.schema import ConfigError, RunConfig
 from ...configs.secrecy import hide_secrets_of
 from ...configs.section import Place, Section
 from ...stores.keys import Json
 from ..data.principles import Mix, load_mix
-from .judge_panel import annotates
-from .models import POLICY, is_rewarded
+from .models import POLICY, completes, grades
 
-DEFAULT = CompletionConfig()
 POOLS = Pools(folder=Path(__file__).parent / "pools", item="model")
 
 
@@ -108,20 +106,6 @@ class Completers:
             },
             "principles": None if self.mix is None else self.mix.digest,
         }
-
-
-def grades(config: RunConfig) -> bool:
-    """Whether a run's recipe has completions graded."""
-    return isinstance(config.recipe, Pooled) and not is_rewarded(config)
-
-
-def completes(config: RunConfig) -> bool:
-    """Whether a run's recipe uses a pool of models: to have answers graded, or compared.
-
-    Without a named pool, the policy's own samples are compared.
-    """
-    named = config.completion.pool != DEFAULT.pool
-    return grades(config) or (annotates(config) and named)
 
 
 def completers_of(config: RunConfig) -> Completers | None:

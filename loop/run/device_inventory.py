@@ -3,6 +3,12 @@
 If all models of a run in a Ray cluster fit into it together, none ever gives way to another. If
 they do not, each takes its share of the cluster, as models on one card do, and they take turns:
 otherwise the first would keep its GPUs while the next waits for them.
+
+A stage's places are GPUs, or the CPU, which all models of a machine without GPUs share: two stages
+that need the same place take turns, all others overlap. An endpoint is not a place: stages that ask
+the same model there share its engine and its limit of requests in flight. On other machines the
+workers of each model are a place, and so is a Ray cluster that is too small for all of a run's
+models at once. A stage without a model runs in the main thread of the loop.
 """
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -36,6 +42,7 @@ from ...policies.workers.places import (
 )
 from ...policies.workers.ray_cluster import RayCluster, ray_cluster
 from .loaded_models import CLUSTER, MACHINE, Allocation
+from .served import Served, locate_model
 
 LEFT_FREE = 0.1
 """The share of the machine's memory that is reserved for other programs."""
@@ -202,3 +209,78 @@ def _replicas(part: EngineConfig | RewardConfig) -> int:
 def _cluster() -> RayCluster:
     """Return the cluster as it was at the first call, so that all stages see the same."""
     return ray_cluster()
+
+
+Places = frozenset[str]
+
+HERE = "the main thread"
+MAIN_THREAD: Places = frozenset((HERE,))
+CPU = "the CPU"
+ELSEWHERE: Places = frozenset()
+"""The places of a model that endpoints serve: no other model waits for it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DevicePlacement:
+    """The places of a run's models; without `overlap` all models' place is the main thread."""
+
+    config: RunConfig
+
+    def of(self, served: Served) -> Places:
+        """Return the places of a model that generates texts or probabilities."""
+        engine = served.engine
+        if not self.config.overlap:
+            return MAIN_THREAD
+        kind = engine_kind(served.location, engine)
+        if kind == "openai":
+            return ELSEWHERE
+        if kind == "scripted":
+            numbers = () if engine.devices == "auto" else engine.devices
+            return frozenset(map(_gpu, numbers)) or frozenset((f"script {served.identity}",))
+        return _local(local_groups(engine)) or self._there(*_workers(served, self.config))
+
+    def of_reward(self, folder: Path | None) -> Places:
+        """Return the places of a reward model: the one in `folder`, or the configured one."""
+        location = str(folder or locate_model(self.config.reward.model, "reward"))
+        if not self.config.overlap:
+            return MAIN_THREAD
+        if not names_function(location):
+            groups = local_groups(self.config.reward)
+            return _local(groups) or self._there("the reward model's workers")
+        # It may hold a model on a GPU, but on a CPU it competes with no model.
+        groups = local_groups(self.config.reward, function=True)
+        return frozenset((f"function {location}",)) | (_local(groups) - {CPU})
+
+    def _there(self, *workers: str) -> Places:
+        """Return the places of a model whose workers are all on other machines."""
+        cluster = ("the Ray cluster",) if is_crowded(self.config) else ()
+        return frozenset((*workers, *cluster))
+
+    def of_training(self, devices: Devices) -> Places:
+        """Return the places of a training, which the main thread watches."""
+        if not self.config.overlap:
+            return MAIN_THREAD
+        return MAIN_THREAD | _local(device_groups("training", devices, "auto"))
+
+
+def _workers(served: Served, config: RunConfig) -> tuple[str, ...]:
+    """Return the names of a model's workers elsewhere, which serve one stage at a time.
+
+    A policy's workers load the weights of the next, so only one policy is used at a time.
+    """
+    policy = config.policy
+    first = served.engine == policy.engine and served.location == locate_model(policy.model)
+    shared = ("the policy's workers",) if first or served.canary is not None else ()
+    return (f"the workers of {served.engine_name}", *shared)
+
+
+def _local(groups: tuple[DeviceGroup, ...]) -> Places:
+    """Return the places of a model's local replicas, or `ELSEWHERE`."""
+    if not groups:
+        return ELSEWHERE
+    numbers = [number for group in groups for number in group.numbers]
+    return frozenset(map(_gpu, numbers)) or frozenset((CPU,))
+
+
+def _gpu(number: int) -> str:
+    return f"GPU {number}"

@@ -12,15 +12,14 @@ from dataclasses import dataclass, field
 import polars as pl
 import pyarrow as pa
 
-from ...stores.canaries import CANARIES, canary_sha256, remember_canary
 from ...stores.durable import link, make_folder
 from ...stores.journal import Done
 from ...stores.journal_reader import Unit
-from ...stores.lake import RunReader, RunWriter
+from ...stores.lake import CANARIES, RunReader, RunWriter, canary_sha256, remember_canary
 from ...stores.objects import Objects, objects_of
 from ...stores.sealed import DamagedError
-from ...stores.sealing import encode_tables
 from ...stores.stage_files import MODELS, UnitRows, read_trained
+from ...stores.verified import encode_tables
 
 AT_ONCE = 64
 

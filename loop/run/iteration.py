@@ -2,25 +2,27 @@
 
 A stage reads rows chunk by chunk of prompts, or all at once; its `Work` names its computation and
 its input.
+
+A policy that learned good and bad answers after different control texts answers well after the text
+of the good ones (reward conditioning), so it is sampled with this text, here and in evaluations.
 """
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import polars as pl
 
-from ...configs.recipes import Annotated, Completed, Graded, Pooled, Recipe
-from ...configs.schema import ConfigError
-from ...stores.canaries import CANARIES
+from ...configs.recipes import Annotated, Completed, Graded, Pooled, Recipe, RewardConditioning
+from ...configs.schema import ConfigError, RunConfig
 from ...stores.frames import as_frame
 from ...stores.journal_reader import Unit
 from ...stores.keys import Json
-from ...stores.records import Checkpoint, PromptPart
+from ...stores.lake import CANARIES
+from ...stores.records import Checkpoint, Message, PromptPart
 from ...stores.schemas import TABLES, RowsByType
 from ..data.judged_candidates import READ
 from ..data.splits import laid_out, part_of
-from .conditioning import control_of
 from .handles import AnyRows, Prompts, Rows, T, chunk_prompts, join_keys
 from .models import CRITIC, Served, is_rewarded
 from .run import Run, Verb, Work
@@ -162,3 +164,31 @@ def served_checkpoint(run: Run, checkpoint: Checkpoint) -> Served:
         canary=run.store.folder / CANARIES / checkpoint.checkpoint_id,
         control=control_of(run.config, checkpoint),
     )
+
+
+def add_control(messages: Sequence[Message], control: str) -> tuple[Message, ...]:
+    """Put a control text, which names the wanted quality, before the user's last message.
+
+    An empty text has no effect.
+    """
+    turns = tuple(messages)
+    if not control:
+        return turns
+    last = max((n for n, turn in enumerate(turns) if turn.role == "user"), default=len(turns) - 1)
+    controlled = replace(turns[last], content=control + turns[last].content)
+    return (*turns[:last], controlled, *turns[last + 1 :])
+
+
+def control_text(text: str) -> str:
+    """Return a configured text as a line to put before a prompt."""
+    return f"{text}\n"
+
+
+def control_of(config: RunConfig, checkpoint: Checkpoint) -> str:
+    """Return the control text under which a checkpoint that was trained here is sampled."""
+    recipe = config.recipe
+    if checkpoint.recipe != recipe.name:
+        return ""
+    if isinstance(recipe, RewardConditioning):
+        return control_text(recipe.positive)
+    return ""

@@ -19,8 +19,8 @@ from typing import cast
 from ...configs.annotation import Role
 from ...configs.engines import NO_MODEL
 from ...configs.own_function import names_function
-from ...configs.recipes import Rewarded
-from ...configs.schema import ConfigError, EngineConfig, RewardConfig, RunConfig
+from ...configs.recipes import Annotated, Pooled, Rewarded, TaskReward
+from ...configs.schema import CompletionConfig, ConfigError, EngineConfig, RewardConfig, RunConfig
 from ...policies.engines.canary import CanaryRow, read_canary
 from ...policies.engines.chat_template import require_chat, template_text
 from ...policies.engines.engine import Engine, EngineError, Scorer
@@ -59,6 +59,32 @@ logger = logging.getLogger("lpfloop.models")
 def is_rewarded(config: RunConfig) -> bool:
     """Whether a reward model is configured for a recipe that otherwise trains one."""
     return isinstance(config.recipe, Rewarded) and config.reward.model != NO_MODEL
+
+
+def compares(config: RunConfig) -> bool:
+    """Whether a run's recipe learns from comparisons, by people or by annotators."""
+    recipe = config.recipe
+    unweighed = isinstance(recipe, TaskReward) and not recipe.weights.preferred
+    return isinstance(recipe, Annotated) and not (unweighed or is_rewarded(config))
+
+
+def annotates(config: RunConfig) -> bool:
+    """Whether a run's recipe learns from comparisons by the annotators of a pool."""
+    return compares(config) and not config.annotation.source
+
+
+def grades(config: RunConfig) -> bool:
+    """Whether a run's recipe has completions graded."""
+    return isinstance(config.recipe, Pooled) and not is_rewarded(config)
+
+
+def completes(config: RunConfig) -> bool:
+    """Whether a run's recipe uses a pool of models: to have answers graded, or compared.
+
+    Without a named pool, the policy's own samples are compared.
+    """
+    named = config.completion.pool != CompletionConfig().pool
+    return grades(config) or (annotates(config) and named)
 
 
 @dataclass(kw_only=True)

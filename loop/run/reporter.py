@@ -1,10 +1,12 @@
-"""What a run reports to displays and its log: stages with counts, and events."""
+"""What a run reports to displays and its log: stages with counts, events and warnings."""
 
 import logging
 from dataclasses import dataclass, fields
-from typing import Any, Protocol
+from functools import partial
+from typing import Any, Protocol, cast
 
 from ...stores.keys import Json
+from ...stores.lake import RunWriter
 
 EVERY_S = 30.0
 """How often a log says how far a unit that takes long is."""
@@ -93,3 +95,30 @@ class Reporter(Protocol):
 def log_event(text: str, event: str, **fields: Json) -> None:
     """Write an event to the run's log alone."""
     logging.getLogger(RUN_LOGGER).info("%s", text, extra={"fields": {"event": event, **fields}})
+
+
+MOST = 20
+"""The most warnings that are kept of a stage, because reasons of failed requests may all differ."""
+REMARK = "remark"
+"""The kind of the event: iteration, stage, remark."""
+
+
+class RunWarnings:
+    """The warnings about a stage's work; those that an earlier process kept are not repeated."""
+
+    def __init__(self, store: RunWriter, iteration: int, stage: str) -> None:
+        self._store = store
+        self._place: dict[str, Json] = {"iteration": iteration, "stage": stage}
+        kept = cast("list[dict[str, Any]]", store.journal.events(REMARK))
+        self._given = {
+            event["remark"]
+            for event in kept
+            if (event["iteration"], event["stage"]) == (iteration, stage)
+        }
+
+    def note(self, remarks: set[str]) -> None:
+        """Keep the new ones."""
+        for remark in sorted(remarks - self._given)[: max(0, MOST - len(self._given))]:
+            self._given.add(remark)
+            detail: Json = {**self._place, "remark": remark}
+            self._store.when_there_is_room(partial(self._store.journal.record, REMARK, detail))

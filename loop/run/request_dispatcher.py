@@ -21,9 +21,8 @@ from ...policies.engines.engine import Source
 from ...stores.journal_reader import Cost, Unit
 from .budget import cost_of
 from .engine_client import ModelClient
-from .reporter import UnitStats
+from .reporter import RunWarnings, UnitStats
 from .run import Run
-from .run_warnings import RunWarnings
 from .stage import Stage
 
 LOOKAHEAD = 64

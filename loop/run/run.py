@@ -2,9 +2,10 @@
 
 import sys
 import time
-from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import partial
+from itertools import islice
 from pathlib import Path
 
 from ...configs.schema import RunConfig
@@ -15,6 +16,7 @@ from ...critics.guard import BARE, GuardKey
 from ...critics.scoring.answer_forms import AnswerForm, Forms
 from ...critics.verify import Verifier
 from ...policies.engines.engine import Engine
+from ...policies.trainers.job import Method
 from ...policies.trainers.process import WarmTrainer
 from ...policies.trainers.train_model import Trainer
 from ...stores.committer import if_there_is_room
@@ -23,22 +25,61 @@ from ...stores.journal_reader import StageId, Unit
 from ...stores.keys import Json, digest
 from ...stores.lake import RunWriter
 from ...stores.records import Checkpoint, Prompt, RewardModel
-from ...stores.schemas import TABLES, RowsByType
+from ...stores.schemas import TABLES, Row, RowsByType
+from ..data.splits import PARTS
 from .budget import Budget, Prices, cost_of
 from .completers import Completers
-from .device_placement import MAIN_THREAD, DevicePlacement, Places
+from .device_inventory import MAIN_THREAD, DevicePlacement, Places
 from .fork import Fork
 from .handles import Planned
-from .judge_panel import NOBODY, Panels
-from .labels import Labels
+from .judges import EVERYTHING, NOBODY, Filters, Panels
 from .models import CRITIC, Models, Served
-from .observed import NOTHING_SEEN, Observed
-from .outcomes import STAGE
-from .prompt_filters import EVERYTHING, Filters
 from .reporter import Reporter, UnitStats, served_by
-from .stage import Stage, StageScheduler
-from .stop import StopSignal
-from .wall_time import StageTime, WallTime
+from .stage import Stage, StageScheduler, StageTime, WallTime
+from .stop import STAGE, StopSignal
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Observed:
+    """The actions of a recipe in `iterations` iterations.
+
+    `uses` maps each role (policy, critic, reward, grading, annotation, completion) to the verbs
+    that use it. `trainings` are the methods that trained, in their order; `trains` is also true
+    if the run ended because it could not train. `parts` are the parts of the prompts in use.
+    """
+
+    iterations: int = 0
+    uses: Mapping[str, tuple[str, ...]] = field(default_factory=dict[str, tuple[str, ...]])
+    verbs: tuple[str, ...] = ()
+    trainings: tuple[Method, ...] = ()
+    trains: bool = False
+    parts: tuple[str, ...] = PARTS
+
+
+NOTHING_SEEN = Observed()
+"""For a run without a recipe, and before a rehearsal."""
+
+
+OF_RUN = "run:"
+"""The prefix of a source that is not a file: run:NAME, or run:NAME/TABLE for a derived table."""
+Comparison = Sequence[Row]
+"""The rows of one comparison: a prompt, two answers, the votes on them, and the decision."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Labels:
+    """Comparisons by people: `read` gives them as rows of an iteration; `identity` hashes them."""
+
+    identity: Json
+    read: Callable[[int], Iterator[Comparison]]
+
+    def first(self, count: int) -> "Labels":
+        """Return the first of them."""
+
+        def few(iteration: int) -> Iterator[Comparison]:
+            return islice(self.read(iteration), count)
+
+        return replace(self, read=few)
 
 
 @dataclass(frozen=True, slots=True)

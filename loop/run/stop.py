@@ -153,3 +153,33 @@ def _leaving() -> bool:
     while error is not None and not isinstance(error, Stopped):
         error = error.__context__
     return error is not None
+
+
+START = "start"
+"""A process begins to work on the run: pid, host, started, since_boot."""
+STAGE = "stage"
+"""The process begins a stage that owes something: iteration, stage, done, at."""
+END = "end"
+"""The process ends without being killed: how, as a sentence."""
+
+
+WENT_ON = "went on after alarms"
+"""The kind of the event that records the iteration with which it was decided to go on."""
+
+
+class NothingToTrainOn(Exception):  # noqa: N818 -- an outcome, not an error
+    """An iteration that ends before training; the message has the reason."""
+
+    code = "LPF-402"
+
+
+class Regressed(Exception):  # noqa: N818 -- an outcome, not an error
+    """A run that stops because its last policy is worse than the best; the message has the gap."""
+
+    code = "LPF-403"
+
+
+class AlarmStopError(Exception):
+    """An alarm that stops was raised, and the run is to stop at it."""
+
+    code = "LPF-404"

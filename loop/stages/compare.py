@@ -31,7 +31,7 @@ from ..data.prompt_rows import parted_input
 from ..run.engine_client import EngineClient
 from ..run.handles import Planned, Rows
 from ..run.iteration import Iteration
-from ..run.judge_panel import JudgePanel
+from ..run.judges import JudgePanel
 from ..run.run import Run, Verb
 from .judging import (
     PENDING,

@@ -21,7 +21,7 @@ from ...stores.schemas import RowsByType
 from ..data.filter_counts import KEPT
 from ..data.judged_candidates import VERIFIED, VERIFIER
 from ..data.stage_names import sampled_again
-from ..run.device_placement import MAIN_THREAD, Places
+from ..run.device_inventory import MAIN_THREAD, Places
 from ..run.handles import Planned, Rows
 from ..run.iteration import Iteration
 from ..run.models import Served

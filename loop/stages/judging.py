@@ -42,16 +42,15 @@ from ...stores.records import (
 from ...stores.schemas import RowsByType
 from ..data.filter_counts import KEPT, filter_counts
 from ..run.budget import cost_of
-from ..run.device_placement import MAIN_THREAD, Places
+from ..run.device_inventory import MAIN_THREAD, Places
 from ..run.engine_client import EngineClient, engine_sampling
 from ..run.handles import Planned
 from ..run.models import Served
 from ..run.reporter import UnitStats, served_by
 from ..run.request_dispatcher import RequestDispatcher
 from ..run.run import Run, Work
-from ..run.stage import Stage
+from ..run.stage import Stage, StageTime
 from ..run.unread_replies import FEWEST, ReplyCount
-from ..run.wall_time import StageTime
 from .unscored import KINDS
 
 S = TypeVar("S")

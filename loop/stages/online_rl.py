@@ -33,10 +33,10 @@ from ...stores.records import Checkpoint, Prompt, RewardModel
 from ..run.handles import Prompts
 from ..run.iteration import Iteration
 from ..run.models import is_endpoint, locate_model
-from ..run.outcomes import NothingToTrainOn
 from ..run.reporter import UnitStats
 from ..run.run import Verb, Work
 from ..run.stage import Stage
+from ..run.stop import NothingToTrainOn
 from .online_steps import Steps, step_cost
 from .publish import (
     Publishing,

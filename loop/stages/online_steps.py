@@ -25,9 +25,8 @@ from ...stores.records import Candidate, Critique, FilterCount, Reward, Statisti
 from ...stores.schemas import Row, RowsByType, from_table
 from ..lake.query.alarm_list import alarm_fields
 from ..run.budget import cost_of
-from ..run.reporter import UnitStats
+from ..run.reporter import RunWarnings, UnitStats
 from ..run.run import Run
-from ..run.run_warnings import RunWarnings
 from ..run.stage import Stage
 from ..run.stop import Stopped
 from .step_alarms import StepWatch

@@ -30,9 +30,8 @@ from ..lake.imports.imported_rows import Maker
 from ..lake.query.runs import open_run
 from ..run.handles import Rows
 from ..run.iteration import Iteration
-from ..run.judge_panel import compares
-from ..run.labels import OF_RUN, Comparison, Labels
-from ..run.run import Verb, Work
+from ..run.models import compares
+from ..run.run import OF_RUN, Comparison, Labels, Verb, Work
 from .mix import (
     Taking,
     comparing_format,

@@ -36,9 +36,8 @@ from ..data.training_rows import (
     outcome_rows,
     pair_rows,
 )
-from ..run.conditioning import add_control, control_text
 from ..run.handles import D, Rows
-from ..run.iteration import Iteration
+from ..run.iteration import Iteration, add_control, control_text
 from ..run.run import Verb
 from .balance_length import balance_length
 

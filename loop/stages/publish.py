@@ -23,11 +23,10 @@ from ...policies.trainers.step_policies import publish_step, step_job
 from ...policies.trainers.train_model import TrainResult, train
 from ...policies.trainers.training_fit import SURVIVAL, TrainingFit, placed_fit
 from ...policies.trainers.work_folder import TrainerProgress
-from ...stores.canaries import CANARIES, remember_canary
 from ...stores.durable import make_folder, publish_folder, write_file
 from ...stores.failpoints import reach
 from ...stores.keys import Json, canonical_json
-from ...stores.lake import CHECKPOINTS
+from ...stores.lake import CANARIES, CHECKPOINTS, remember_canary
 from ...stores.records import Statistic
 from ...stores.sealed import file_sha256
 from ..run.models import Served

@@ -18,16 +18,16 @@ from ...stores.keys import Json, digest
 from ...stores.records import SCORED, Candidate, FilterCount, Message, Reward, RewardModel
 from ...stores.schemas import RowsByType
 from ..data.filter_counts import KEPT, filter_counts
-from ..run.device_placement import MAIN_THREAD, Places
+from ..run.device_inventory import MAIN_THREAD, Places
 from ..run.engine_client import ScorerClient
 from ..run.handles import Rows
 from ..run.iteration import Iteration
 from ..run.models import NO_MODEL
-from ..run.outcomes import NothingToTrainOn
 from ..run.reporter import UnitStats
 from ..run.request_dispatcher import RequestDispatcher
 from ..run.run import Run, Verb
 from ..run.stage import Stage
+from ..run.stop import NothingToTrainOn
 from .sample import SingleRequest
 
 REWARD, REWARD_REFERENCES = Verb("reward"), Verb("reference_reward")

@@ -11,10 +11,9 @@ from ...policies.engines.engine import Completion, Request
 from ...stores.journal_reader import Unit
 from ...stores.keys import Json, canonical_json, derive_seed, row_id
 from ...stores.records import Candidate, CandidateKind, Message, Prompt, storable
-from ..run.conditioning import add_control
 from ..run.engine_client import EngineClient, engine_sampling
 from ..run.handles import Prompts, Rows
-from ..run.iteration import Iteration
+from ..run.iteration import Iteration, add_control
 from ..run.models import Served
 from ..run.reporter import UnitStats
 from ..run.request_dispatcher import RequestDispatcher

@@ -28,8 +28,8 @@ from ..data.prompt_rules import Rules
 from ..data.row_notes import FILTER
 from ..run.handles import Planned, Prompts, chunk_prompts, content_key
 from ..run.iteration import Iteration
-from ..run.outcomes import NothingToTrainOn
 from ..run.run import Run, Verb, Work
+from ..run.stop import NothingToTrainOn
 from .judging import PENDING, JudgedStage, Posed, judge_line, judge_params
 from .reward import Scoring, reward
 from .sample import sample

@@ -34,8 +34,8 @@ from ...stores.records import (
     UnpairedAnswer,
 )
 from ...stores.schemas import to_table
-from ...stores.sealing import write_rows
 from ...stores.side_evals import SMOKE
+from ...stores.verified import write_rows
 from ..data.training_rows import (
     Origin,
     add_empty_ratings,

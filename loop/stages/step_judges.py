@@ -20,7 +20,7 @@ from ...stores.keys import Json
 from ...stores.records import SCORED, Candidate, Critique, FilterCount, Prompt, Reward, Statistic
 from ...stores.schemas import RowsByType
 from ..data.judged_candidates import VERIFIED, VERIFIER
-from ..run.device_placement import ELSEWHERE, Places
+from ..run.device_inventory import ELSEWHERE, Places
 from ..run.handles import Planned
 from ..run.iteration import Iteration
 from ..run.reporter import UnitStats

@@ -39,10 +39,10 @@ from ...stores.schemas import TABLES, R, Row
 from ..run.handles import Rows, Trainable, join_keys
 from ..run.iteration import Iteration
 from ..run.models import Served, is_endpoint
-from ..run.outcomes import NothingToTrainOn
 from ..run.reporter import UnitStats
 from ..run.run import Run, Verb, Work
 from ..run.stage import Stage
+from ..run.stop import NothingToTrainOn
 from .data_mixture import mix_statistics
 from .publish import (
     Publishing,

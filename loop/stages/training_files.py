@@ -14,7 +14,7 @@ from ...stores.frames import as_arrow, as_frame
 from ...stores.lake import RunReader
 from ...stores.records import Demonstration, Pair, Prompt, UnpairedAnswer
 from ...stores.schemas import to_table
-from ...stores.sealing import write_rows
+from ...stores.verified import write_rows
 from ..data.pairs import TrainedRow
 from ..run.run import Run
 

@@ -25,7 +25,7 @@ from ..daemon.job import Job
 from ..daemon.planning import dry_plan
 from ..daemon.suite import made_model
 from ..lake.query.runs import open_run
-from ..run.outcomes import AlarmStopError, NothingToTrainOn, Regressed
+from ..run.stop import AlarmStopError, NothingToTrainOn, Regressed
 from .study import PREFIX, Evidence, Study, StudyArm, final_end
 
 TINY = "tiny"

@@ -46,7 +46,7 @@ from ...stores.records import (
 )
 from ...stores.schemas import TABLES, Row, from_table, to_table
 from ...stores.sealed import MANIFEST, file_sha256
-from ...stores.sealing import encode
+from ...stores.verified import encode
 from ..engines.engine import Completion
 from .job import OnlineJob, RewardSource
 from .work_folder import POLL_S, append_row, read_json, read_orders

@@ -13,8 +13,7 @@ from world import Silent, stand_ins
 from lpfloop.configs.load import load_config
 from lpfloop.loop.daemon.job import Job
 from lpfloop.loop.daemon.loop import run_loop
-from lpfloop.loop.run.outcomes import NothingToTrainOn
-from lpfloop.loop.run.stop import StopSignal
+from lpfloop.loop.run.stop import NothingToTrainOn, StopSignal
 from lpfloop.policies.engines.engine import Request, Sampling
 from lpfloop.stores.digest import run_digest
 from lpfloop.stores.journal_reader import Reader

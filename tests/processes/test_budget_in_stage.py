@@ -14,8 +14,8 @@ from lpfloop.loop.daemon.loop import run_loop
 from lpfloop.loop.run import budget
 from lpfloop.loop.run.budget import GIB, BudgetReachedError
 from lpfloop.loop.run.run import Run
+from lpfloop.loop.run.stage import WallTime
 from lpfloop.loop.run.stop import StopSignal
-from lpfloop.loop.run.wall_time import WallTime
 from lpfloop.stores.journal_reader import Reader
 from lpfloop.stores.lake import run_folder
 

@@ -17,7 +17,7 @@ from lpfloop.stores.journal import Done, FencedError, Journal
 from lpfloop.stores.journal_reader import Reader
 from lpfloop.stores.lock import LOCK, LockedError
 from lpfloop.stores.schemas import to_table
-from lpfloop.stores.sealing import encode_tables
+from lpfloop.stores.verified import encode_tables
 
 # Newer Pythons warn about forking with threads of libraries; the children do not use these.
 pytestmark = pytest.mark.filterwarnings("ignore:.*multi-threaded.*:DeprecationWarning")

@@ -12,8 +12,7 @@ from lpfloop.loop.cli.app import app
 from lpfloop.loop.cli.common import Exit
 from lpfloop.loop.daemon.job import Job
 from lpfloop.loop.daemon.loop import run_loop
-from lpfloop.loop.run.outcomes import NothingToTrainOn
-from lpfloop.loop.run.stop import StopSignal
+from lpfloop.loop.run.stop import NothingToTrainOn, StopSignal
 from lpfloop.stores.frames import frame_rows
 from lpfloop.stores.journal import Done, Journal
 from lpfloop.stores.journal_reader import Reader

@@ -12,8 +12,7 @@ from lpfloop.configs.load import load_config
 from lpfloop.configs.schema import ConfigError, RunConfig
 from lpfloop.loop.daemon.job import Job
 from lpfloop.loop.daemon.loop import run_loop
-from lpfloop.loop.run.outcomes import NothingToTrainOn
-from lpfloop.loop.run.stop import StopSignal
+from lpfloop.loop.run.stop import NothingToTrainOn, StopSignal
 from lpfloop.loop.stages.unscored import to_retry, unscored_stages
 from lpfloop.stores.digest import run_digest
 from lpfloop.stores.journal import Done, Journal

@@ -15,7 +15,7 @@ from world import RUN, loop, small_config, stand_ins, write_prompts
 
 from lpfloop.configs.schema import ConfigError
 from lpfloop.loop.cli.app import app
-from lpfloop.loop.run.outcomes import NothingToTrainOn
+from lpfloop.loop.run.stop import NothingToTrainOn
 from lpfloop.policies.engines.engine import Request, Sampling
 from lpfloop.stores.frames import frame_rows
 from lpfloop.stores.journal_reader import Reader

@@ -17,9 +17,8 @@ from lpfloop.loop.daemon.opening import open_job
 from lpfloop.loop.data.prompts import load_prompts
 from lpfloop.loop.lake.query.run_status import status
 from lpfloop.loop.lake.query.runs import open_run
-from lpfloop.loop.run.outcomes import NothingToTrainOn
 from lpfloop.loop.run.run import Run
-from lpfloop.loop.run.stop import StopSignal
+from lpfloop.loop.run.stop import NothingToTrainOn, StopSignal
 from lpfloop.loop.stages.select_prompts import suitable
 from lpfloop.loop.tiny.world import prompts as tiny_world
 from lpfloop.stores.records import SCORED, Prompt, PromptReview

@@ -12,8 +12,7 @@ from lpfloop.loop.daemon.loop import run_loop
 from lpfloop.loop.daemon.preparing import prepare, prepared_recipes
 from lpfloop.loop.daemon.suite import Suite
 from lpfloop.loop.lake.query.runs import open_run
-from lpfloop.loop.run.outcomes import NothingToTrainOn
-from lpfloop.loop.run.stop import Stopped, StopSignal
+from lpfloop.loop.run.stop import NothingToTrainOn, Stopped, StopSignal
 from lpfloop.stores.lake import RunReader, run_folder
 
 SCRIPTED = (

@@ -21,9 +21,8 @@ from lpfloop.loop.daemon.iterations import evaluate_sets
 from lpfloop.loop.daemon.loop import Job, run_loop
 from lpfloop.loop.lake.query.runs import open_run
 from lpfloop.loop.lake.query.tables import rows
-from lpfloop.loop.run.outcomes import NothingToTrainOn
 from lpfloop.loop.run.reporter import UnitStats
-from lpfloop.loop.run.stop import Stopped, StopSignal
+from lpfloop.loop.run.stop import NothingToTrainOn, Stopped, StopSignal
 from lpfloop.stores.frames import frame_rows
 from lpfloop.stores.lake import RunReader, RunWriter, run_folder
 from lpfloop.stores.records import Critique

@@ -20,8 +20,8 @@ from lpfloop.loop.daemon.loop import run_loop
 from lpfloop.loop.run import stage as stage_module
 from lpfloop.loop.run.handles import JudgedRows
 from lpfloop.loop.run.iteration import Iteration
+from lpfloop.loop.run.stage import WallTime
 from lpfloop.loop.run.stop import Stopped, StopSignal
-from lpfloop.loop.run.wall_time import WallTime
 from lpfloop.loop.stages.critique import critique
 from lpfloop.loop.stages.pair import pair
 from lpfloop.loop.stages.refine import best, refine

@@ -14,8 +14,7 @@ from lpfloop.configs.schema import RunConfig
 from lpfloop.loop.daemon.job import Job
 from lpfloop.loop.daemon.loop import required_prompts, run_loop
 from lpfloop.loop.daemon.planning import plan_run
-from lpfloop.loop.run.outcomes import NothingToTrainOn
-from lpfloop.loop.run.stop import StopSignal
+from lpfloop.loop.run.stop import NothingToTrainOn, StopSignal
 from lpfloop.policies.engines.engine import Request, Sampling
 from lpfloop.stores.journal_reader import Reader
 from lpfloop.stores.lake import run_folder

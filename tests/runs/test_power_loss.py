@@ -23,12 +23,12 @@ from typing import TypeVar
 import pytest
 from rows import ONE_OF_EACH, REWARD
 
-from lpfloop.stores import durable, operations, sealing
+from lpfloop.stores import durable, verified
+from lpfloop.stores.durable import Operation
 from lpfloop.stores.failpoints import arm, record_names
 from lpfloop.stores.journal import Journal
 from lpfloop.stores.journal_reader import file_path
 from lpfloop.stores.lake import RunWriter
-from lpfloop.stores.operations import Operation
 from lpfloop.stores.records import Reward
 from lpfloop.stores.schemas import to_table
 from lpfloop.stores.sealed import MANIFEST
@@ -334,7 +334,7 @@ def parts(record: Recorder) -> None:
     for name in "abcde":
         folder = durable.make_folder(record.root / "runs" / name / "parts")
         for table in PARTS[:7]:
-            record.claim(sealing.write_rows(folder, table), is_part)
+            record.claim(verified.write_rows(folder, table), is_part)
 
 
 def replaced_file(record: Recorder) -> None:
@@ -407,9 +407,9 @@ def recording(folder: Path) -> Iterator[Recorder]:
     folder.mkdir()
     (folder / "of others").touch()
     recorder = Recorder(folder)
-    operations.observers.append(recorder.observe)
+    durable.observers.append(recorder.observe)
     yield recorder
-    operations.observers.remove(recorder.observe)
+    durable.observers.remove(recorder.observe)
 
 
 def states(

@@ -15,8 +15,7 @@ from lpfloop.loop.daemon.loop import run_loop
 from lpfloop.loop.daemon.rehearsal import rehearse
 from lpfloop.loop.data.prompts import load_prompts
 from lpfloop.loop.recipes.roles import needed_roles
-from lpfloop.loop.run.outcomes import NothingToTrainOn
-from lpfloop.loop.run.stop import StopSignal
+from lpfloop.loop.run.stop import NothingToTrainOn, StopSignal
 from lpfloop.stores.lake import RunReader
 
 

@@ -16,8 +16,7 @@ from lpfloop.loop.daemon.job import Job
 from lpfloop.loop.daemon.loop import run_loop
 from lpfloop.loop.lake.query.run_status import status
 from lpfloop.loop.lake.query.runs import open_run
-from lpfloop.loop.run.outcomes import NothingToTrainOn
-from lpfloop.loop.run.stop import StopSignal
+from lpfloop.loop.run.stop import NothingToTrainOn, StopSignal
 from lpfloop.loop.stages.select_prompts import filter_variance, variance_fate
 from lpfloop.policies.engines.engine import ScoreBatch, ScoreResult
 

@@ -18,8 +18,7 @@ from lpfloop.loop.lake.statistics.decisions import level_of_look
 from lpfloop.loop.library.read_only_run import run_summary
 from lpfloop.loop.report.result_table import result_table
 from lpfloop.loop.report.run_answer import run_answer
-from lpfloop.loop.run.outcomes import Regressed
-from lpfloop.loop.run.stop import Stopped
+from lpfloop.loop.run.stop import Regressed, Stopped
 from lpfloop.stores.digest import run_digest
 from lpfloop.stores.lake import run_folder
 

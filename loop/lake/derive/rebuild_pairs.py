@@ -49,7 +49,7 @@ from ...data.pairs import (
     Rule,
     TrainedRow,
 )
-from ...run.outcomes import NothingToTrainOn
+from ...run.stop import NothingToTrainOn
 from .derivation import KeptTable, keep
 from .stored_blocks import GRADED, JUDGED, Evidence, graded_blocks, is_annotation, judged_blocks
 

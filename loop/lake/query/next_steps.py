@@ -12,7 +12,7 @@ from ....stores.keys import Json
 from ....stores.lake import RunReader
 from ....stores.records import Alarm, PolicyVerdict
 from ...data.splits import HELD_OUT
-from ...run.outcomes import START
+from ...run.stop import START
 from .alarm_list import UNVERIFIED, alarms
 from .model_names import checkpoints
 from .run_verdicts import RunVerdict, run_verdict

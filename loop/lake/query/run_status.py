@@ -13,7 +13,7 @@ from ....stores.records import SCORED, Evaluation, FilterCount
 from ....stores.side_evals import side_eval_of
 from ...data.filter_counts import accounts
 from ...data.splits import HELD_OUT, eval_set_of
-from ...run.run_warnings import REMARK
+from ...run.reporter import REMARK
 from ..search.prompt_overlap import recorded_overlap
 from ..statistics.intervals import share_interval
 from .answer_logprobs import answer_logprobs, sinking_warning, update_survival

@@ -13,7 +13,7 @@ from ....configs.mistakes import did_you_mean, list_names
 from ....stores.journal_reader import Reader
 from ....stores.lake import RunReader, run_folder, run_names
 from ....stores.side_evals import side_eval_of, smoke_test_of
-from ...run.outcomes import END, STAGE
+from ...run.stop import END, STAGE
 
 
 class NoSuchRunError(ValueError):

@@ -12,15 +12,14 @@ from ....policies.trainers.training_fit import ADAPTER
 from ....policies.workers.identity import TOKENIZER_FILES
 from ....policies.workers.identity import check_folder as check_model
 from ....stores.address import run_argument
-from ....stores.canaries import require_canaries
-from ....stores.lake import CHECKPOINTS, RunReader, removed_checkpoints
+from ....stores.lake import CHECKPOINTS, RunReader, removed_checkpoints, require_canaries
 from ....stores.objects import objects_of
 from ....stores.outputs import folder_target, output_copy
 from ....stores.records import Checkpoint
 from ....stores.schemas import plain
 from ....stores.sealed import MANIFEST, files_below, size_of
 from ...data.training_rows import in_use
-from ...run.conditioning import control_of
+from ...run.iteration import control_of
 from ...run.models import is_endpoint, locate_model
 from ..query.model_figures import RunResults, model_results
 from ..query.model_names import checkpoints

@@ -13,7 +13,7 @@ from lpfloop.stores.durable import publish_folder
 from lpfloop.stores.objects import Objects
 from lpfloop.stores.schemas import to_table
 from lpfloop.stores.sealed import MANIFEST, DamagedError, check_folder
-from lpfloop.stores.sealing import write_rows
+from lpfloop.stores.verified import write_rows
 
 TABLE = to_table(type(PAIR), [PAIR])
 

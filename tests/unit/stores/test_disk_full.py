@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from rows import PAIR, REWARD
 
-from lpfloop.stores import durable, sealing
+from lpfloop.stores import durable, verified
 from lpfloop.stores.failpoints import arm, record_names
 from lpfloop.stores.objects import Objects
 from lpfloop.stores.schemas import to_table
@@ -23,7 +23,7 @@ OLD, NEW = b"old", b"new" * 1000
 def parts(root: Path) -> None:
     folder = durable.make_folder(root / "parts")
     for table in TABLES:
-        sealing.write_rows(folder, table)
+        verified.write_rows(folder, table)
 
 
 def file(root: Path) -> None:

@@ -21,7 +21,7 @@ from lpfloop.stores.durable import (
 from lpfloop.stores.objects import Objects
 from lpfloop.stores.schemas import to_table
 from lpfloop.stores.sealed import DamagedError, check_folder
-from lpfloop.stores.sealing import encode, write_rows
+from lpfloop.stores.verified import encode, write_rows
 
 TABLE = to_table(type(PAIR), [PAIR])
 

@@ -8,11 +8,10 @@ import polars as pl
 import pytest
 from rows import PAIR
 
-from lpfloop.stores import sealing
+from lpfloop.stores import verified
 from lpfloop.stores.schemas import to_table
 from lpfloop.stores.sealed import DamagedError
-from lpfloop.stores.sealing import write_rows
-from lpfloop.stores.verified import Some, forget, verify, verify_some
+from lpfloop.stores.verified import Some, forget, verify, verify_some, write_rows
 
 
 @pytest.fixture
@@ -43,13 +42,13 @@ PROMPTS = tuple(f"prompt-{n}" for n in range(6))
 def pack(tmp_path, monkeypatch) -> Path:
     """A pack of six prompts with two pairs each, in row groups of four rows."""
     forget()
-    monkeypatch.setattr(sealing, "ROWS_A_GROUP", 4)
+    monkeypatch.setattr(verified, "ROWS_A_GROUP", 4)
     rows = [
         replace(PAIR, pair_id=f"{prompt}, {n}", prompt_id=prompt)
         for prompt in PROMPTS
         for n in "ab"
     ]
-    encoded = sealing.encoded_stage(to_table(type(PAIR), rows))
+    encoded = verified.encoded_stage(to_table(type(PAIR), rows))
     path = tmp_path / f"{encoded.sha256}.parquet"
     path.write_bytes(encoded.data)
     return path

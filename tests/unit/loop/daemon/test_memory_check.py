@@ -10,7 +10,7 @@ from lpfloop.configs.schema import RunConfig
 from lpfloop.loop.daemon.machine_check import Devices
 from lpfloop.loop.daemon.memory_check import StageMemory, memory_of
 from lpfloop.loop.recipes.roles import needed_roles
-from lpfloop.loop.run.observed import Observed
+from lpfloop.loop.run.run import Observed
 from lpfloop.policies.memory.shapes import ModelShape, UnknownShapeError, shape_of_config
 from lpfloop.policies.memory.terms import GIB
 from lpfloop.policies.trainers.job import Method

@@ -1,7 +1,7 @@
 """Several recipes, one after another: one's failure does not stop the others."""
 
 from lpfloop.loop.daemon.suite import Suite, run_suite
-from lpfloop.loop.run.outcomes import AlarmStopError, Regressed
+from lpfloop.loop.run.stop import AlarmStopError, Regressed
 
 SAME = {"config": "tiny", "overrides": (), "env": {}}
 

@@ -14,7 +14,7 @@ from lpfloop.configs.load import load_config
 from lpfloop.configs.schema import ConfigError
 from lpfloop.loop.data.cycles import contradicting, drop_cycles
 from lpfloop.loop.data.judged_candidates import READ
-from lpfloop.loop.run.judge_panel import Panels
+from lpfloop.loop.run.judges import Panels
 from lpfloop.stores.frames import rows_frame
 from lpfloop.stores.records import Preference
 

@@ -5,7 +5,7 @@ import pytest
 from lpfloop.configs.load import load_config
 from lpfloop.configs.schema import ConfigError
 from lpfloop.loop.recipes.refusals import require_sampling
-from lpfloop.loop.run.observed import Observed
+from lpfloop.loop.run.run import Observed
 
 
 def test_rollouts_need_the_whole_distribution(subtests):

@@ -5,7 +5,7 @@ from typing import Any, cast
 
 import pytest
 
-from lpfloop.loop.run.outcomes import NothingToTrainOn
+from lpfloop.loop.run.stop import NothingToTrainOn
 from lpfloop.loop.stages.train import require_enough
 from lpfloop.stores.records import Candidate, Critique, Pair
 

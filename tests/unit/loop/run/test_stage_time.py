@@ -1,6 +1,6 @@
 """Time of concurrent stages counts once."""
 
-from lpfloop.loop.run.wall_time import StageTime, WallTime
+from lpfloop.loop.run.stage import StageTime, WallTime
 
 
 def test_time_side_by_side_counts_once():

@@ -112,8 +112,8 @@ def measure(place: str, mib: float) -> None:
     """Measure snapshots of a journal of a size, and print a line."""
     from lpfloop.stores.address import lake_folder
     from lpfloop.stores.journal import Journal
-    from lpfloop.stores.journal_snapshots import last_snapshot
     from lpfloop.stores.lake import run_folder
+    from lpfloop.stores.run_lease import last_snapshot
 
     folder = run_folder(lake_folder(place), f"run-{mib:g}-{random.getrandbits(32):08x}")
     with closing(Journal.create(folder, {"config": "{}"})) as journal:

@@ -21,6 +21,16 @@ class AddressError(ValueError):
     """An address that does not name a place in a bucket."""
 
 
+class BucketError(OSError):
+    """A bucket that refused a request."""
+
+    code = "LPF-219"
+
+
+class OutOfReachError(BucketError):
+    """A bucket that did not answer, even after retries; it may answer later."""
+
+
 def lake_folder(place: str) -> Path:
     """Return the folder of a lake: the folder itself, or the local side of a bucket.
 

@@ -20,7 +20,7 @@ from urllib.parse import urlsplit
 
 from tenacity import Retrying, retry_if_exception_type, stop_after_attempt, wait_random_exponential
 
-from .address import place_of
+from .address import BucketError, OutOfReachError, place_of
 from .durable import write_file
 from .failpoints import reach
 from .sealed import DamagedError
@@ -39,16 +39,6 @@ BLOCK, BLOCKS = 8 * 2**20, 4
 LASTING = re.compile(r"status code: (?!408|429)4\d\d")
 
 T = TypeVar("T")
-
-
-class BucketError(OSError):
-    """A bucket that refused a request."""
-
-    code = "LPF-219"
-
-
-class OutOfReachError(BucketError):
-    """A bucket that did not answer, even after retries; it may answer later."""
 
 
 class Bucket:
@@ -219,18 +209,6 @@ class Bucket:
 def region() -> str | None:
     """Return the region that the environment names."""
     return os.environ.get("AWS_REGION") or os.environ.get("AWS_DEFAULT_REGION")
-
-
-def polars_options() -> dict[str, str | int]:
-    """Return the options with which polars reads this bucket; it finds the keys itself."""
-    endpoint = os.environ.get("AWS_ENDPOINT_URL")
-    options: dict[str, str | int] = {"max_retries": ATTEMPTS}
-    if endpoint:
-        plain = urlsplit(endpoint).scheme == "http"
-        options |= {"aws_endpoint_url": endpoint, "aws_allow_http": str(plain).lower()}
-    if region():
-        options["aws_region"] = str(region())
-    return options
 
 
 @lru_cache(maxsize=16)

@@ -18,7 +18,7 @@ from typing import TypeVar
 
 import apsw
 
-from .bucket import OutOfReachError
+from .address import OutOfReachError
 from .failpoints import reach
 from .journal import Done, Journal, KeptSlice
 from .journal_file import extended_code

@@ -63,17 +63,21 @@ def collect(journal: Journal, found: Sequence[Garbage]) -> list[Garbage]:
         OutOfReachError: if the bucket does not answer.
     """
     objects = objects_of(journal.folder)
-    journal.keeper.take_snapshot()  # Earlier ones may refer to files that are garbage now.
+    keeper = journal.keeper
+    if keeper is not None:
+        keeper.take_snapshot()  # Earlier ones may refer to files that are garbage now.
     with unread(journal.folder) as free:
         gone = [piece for piece in found if piece.rows and free]
         # Files that this journal does not list may be another machine's rows.
         for first in range(0, len(gone), FEW):
-            journal.keeper.require_head()
+            if keeper is not None:
+                keeper.require_head()
             objects.discard([piece.path for piece in gone[first : first + FEW]])
     for piece in found:
         if piece.rows:
             continue
-        journal.keeper.require_head()
+        if keeper is not None:
+            keeper.require_head()
         if piece.checkpoint:
             journal.record(COLLECTED, f"{CHECKPOINTS}/{piece.path.name}")
         objects.remove(piece.path)

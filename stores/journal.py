@@ -13,11 +13,11 @@ from collections.abc import Callable, Collection, Generator, Iterable, Mapping, 
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
 import apsw
 
-from .address import run_argument
+from .address import bucket_of, run_argument
 from .durable import TEMPORARY, make_folder, publish_file, sweep
 from .failpoints import reach
 from .journal_file import (
@@ -29,13 +29,14 @@ from .journal_file import (
     require_sound,
 )
 from .journal_reader import TWICE, Cost, Downstream, JournalError, Part, Reader, StageId, read_cost
-from .journal_snapshots import LeaseKeeper
 from .keys import Json, canonical_json
 from .lock import FencedError, acquire, admit_readers, release
 from .objects import require_unused
-from .run_lease import take_lease
 from .schemas import SCHEMA_VERSION
 from .verified import EncodedRows
+
+if TYPE_CHECKING:
+    from .run_lease import LeaseKeeper
 
 __all__ = [
     "AMENDED",
@@ -89,13 +90,13 @@ class Journal(Reader):
     """The one writer of a run's journal; its methods may be called from several threads.
 
     `revision` counts the commits, and `backed_up` is its value when the journal was opened or
-    last backed up. `keeper` keeps this process's lease on a run in a bucket. `on_taken_over` is
-    called, in a thread of the store, when another machine has the run.
+    last backed up. `keeper` keeps this process's lease on a run in a bucket; None in a folder.
+    `on_taken_over` is called, in a thread of the store, when another machine has the run.
     """
 
     def __init__(self, folder: Path) -> None:
         self.revision = self.backed_up = 0
-        self.keeper = LeaseKeeper(self, None)
+        self.keeper: LeaseKeeper | None = None
         self.on_taken_over: Callable[[], None] = lambda: None
         self._lock = acquire(folder)
         try:
@@ -112,7 +113,11 @@ class Journal(Reader):
             self._db.execute(f"PRAGMA wal_autocheckpoint = {LOG_PAGES}")
             self._db.execute(f"PRAGMA cache_size = -{CACHE_KIB}")
             require_sound(self._db, self.folder, quick=True)
-            lease = take_lease(self.folder)
+            url = bucket_of(self.folder.parent.parent)
+            if url is not None:
+                from .run_lease import LeaseKeeper, take_lease
+
+                self.keeper = LeaseKeeper(self, take_lease(url, self.folder))
             for left in self.folder.glob(f"{TEMPORARY}*"):
                 left.unlink()
             sweep(self.folder / BACKUPS)
@@ -122,7 +127,8 @@ class Journal(Reader):
             self._epoch = self._begin_epoch()
             self.backed_up = self.revision
             self._abandon_reservations()
-            self.keeper = LeaseKeeper(self, lease)
+            if self.keeper is not None:
+                self.keeper.start()
         except BaseException:
             # An open transaction would lock out the next process.
             self._db.close(force=True)
@@ -148,7 +154,8 @@ class Journal(Reader):
             release(lock)
         held = cls(folder)
         try:
-            held.keeper.take_snapshot()  # From now on the run can be taken over.
+            if held.keeper is not None:
+                held.keeper.take_snapshot()  # From now on the run can be taken over.
         except BaseException:
             held.close()
             raise
@@ -156,7 +163,8 @@ class Journal(Reader):
 
     def close(self) -> None:
         """Close the connection and release the run's lock; the bucket gets a last snapshot."""
-        self.keeper.close()
+        if self.keeper is not None:
+            self.keeper.close()
         with self._mutex:
             # Errors here are left to the next writer.
             with suppress(apsw.Error, DamagedJournalError, FencedError):
@@ -197,7 +205,7 @@ class Journal(Reader):
 
     def check_epoch(self) -> None:
         """Raise FencedError if another process has taken the run over."""
-        if self.keeper.overtaken is not None:
+        if self.keeper is not None and self.keeper.overtaken is not None:
             raise self.keeper.overtaken
         if int(self.meta("epoch") or 0) != self._epoch:
             raise FencedError(f"another process has taken over the run at {self.folder}")

@@ -125,18 +125,7 @@ class RunReader:
         return scan_parts(self.journal, table, parts)
 
     def _present(self, table: str, iteration: int | None = None) -> list[RowFile]:
-        files = self.journal.files(table=table, iteration=iteration, data=True)
-        self._require_present([file for file in files if file.rows and file.sealed])
-        return files
-
-    def _require_present(self, files: Sequence[RowFile]) -> None:
-        objects = objects_of(self.folder)
-        missing = objects.missing(file.path(self.folder) for file in files)
-        if missing:
-            raise JournalError(
-                f"{objects.at(missing)} is missing, although the journal refers to it; "
-                f"`lpfloop lake repair {run_argument(self.folder)}` {REMEDY}"
-            )
+        return self.journal.files(table=table, iteration=iteration, data=True)
 
     def close(self) -> None:
         """Close the journal."""
@@ -337,7 +326,8 @@ def lose(journal: Journal, unit: str, path: Path, reason: str) -> PendingAgainEr
         TakenOverError: if another machine has taken the run over: it may be making the unit again.
         OutOfReachError: if the bucket does not answer.
     """
-    journal.keeper.require_head()
+    if journal.keeper is not None:
+        journal.keeper.require_head()
     objects_of(journal.folder).quarantine(path, journal.folder / QUARANTINE)
     journal.lose(unit)
     journal.record("damaged", {"unit": unit, "path": str(path), "reason": reason})

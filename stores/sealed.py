@@ -29,14 +29,14 @@ class DamagedError(OSError):
     code = "LPF-213"
 
 
-def parsed_part(data: bytes, place: Path | str, sha256: str) -> pa.Table:
-    """Return the rows in the bytes of a sealed part, read from `place`.
+def parsed_part(data: bytes, path: Path) -> pa.Table:
+    """Return the rows in the bytes of a sealed part, read from `path`.
 
     Raises:
-        DamagedError: if their hash differs.
+        DamagedError: if their hash is not its name.
     """
-    if hashlib.sha256(data).hexdigest() != sha256:
-        raise DamagedError(altered_message(place))
+    if hashlib.sha256(data).hexdigest() != path.stem:
+        raise DamagedError(altered_message(path))
     return pq.ParquetFile(pa.BufferReader(data)).read(use_threads=False)
 
 

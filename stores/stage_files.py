@@ -136,14 +136,15 @@ def read_committed(
     import pyarrow.compute as pc
 
     files = [file for file in journal.files(table=table, data=True) if stages(file.stage)]
-    places = [(file.path(journal.folder), file.size) for file in files if file.sealed]
-    read = objects_of(journal.folder).read_parts(places)
+    objects = objects_of(journal.folder)
+    with add_remedy(journal.folder):
+        objects.bring([file.path(journal.folder) for file in files if file.sealed])
     for file in files:
         if file.data is not None:
             yield file.table, _parse(file.data)
             continue
         with add_remedy(journal.folder):
-            rows = next(read)
+            rows = objects.read_part(file.path(journal.folder))
         if file.live is not None:
             live = pc.SetLookupOptions(pa.array(file.live, pa.int32()))
             rows = rows.filter(pc.call_function("is_in", [rows[CHUNK]], live))
@@ -317,7 +318,7 @@ class UnitRows:
         if sha256 in self._damaged:
             raise self._damaged[sha256]
         try:
-            rows = _sort(self._objects.read_part(path, sha256), CHUNK, ROW)
+            rows = _sort(self._objects.read_part(path), CHUNK, ROW)
         except DamagedError as error:
             self._damaged[sha256] = error
             raise

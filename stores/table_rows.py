@@ -23,7 +23,7 @@ CLOSE = 500
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RowRange:
-    """Consecutive rows of a table, in local Parquet files or in a frame; `first` is a place.
+    """Consecutive rows of a table, in Parquet files or in a frame; `first` is a place.
 
     `counts` has the number of rows of each file. If `live` is given, the rows of other chunks
     (column `_chunk`) do not count.
@@ -48,14 +48,12 @@ class TableRows:
     def ranges(self, columns: Collection[str] | None = None) -> list[RowRange]:
         """Return where the rows lie, for an engine that will read some columns or all.
 
-        What it will read of local files is verified first. Rows in a bucket are one frame.
+        What it will read of files is verified first.
 
         Raises:
             DamagedError: if a file was altered.
         """
         paths = [file.path(self._folder) for file in self._files if file.sealed]
-        if paths and not self._objects.local:
-            return [RowRange(first=0, frame=self._scan(self._files))]
         some = None if columns is None else Some(columns=frozenset(columns)).along(CHUNK)
         with add_remedy(self._folder):
             self._objects.verify(paths, some)

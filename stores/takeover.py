@@ -18,17 +18,19 @@ from .failpoints import reach
 from .inspection import Damage, damages
 from .journal import Journal
 from .journal_file import COMMITS, JOURNAL
-from .journal_snapshots import Snapshot, fetch, snapshots
 from .lake import OWN, QUARANTINE, RunWriter, lose, run_folder, run_names
 from .lock import acquire, release
 from .objects import objects_of
 from .run_lease import (
     ALIVE_S,
     Head,
+    Snapshot,
+    fetch,
     is_own,
     newest_head,
     run_bucket,
     sign_of_life_s,
+    snapshots,
     take_epoch,
 )
 

@@ -26,8 +26,7 @@ from ...policies.workers.engine_factory import engine_kind
 from ...policies.workers.identity import check_context, check_folder, is_url
 from ...policies.workers.ray_cluster import ray_cluster
 from ...stores import installation
-from ...stores.address import bucket_of
-from ...stores.bucket import Bucket, BucketError
+from ...stores.address import BucketError, bucket_of
 from ...stores.installation import install_command, vllm_command
 from ...stores.journal_reader import JOURNAL, JournalError, Reader
 from ...stores.lake import run_folder
@@ -353,5 +352,7 @@ def _bucket(lake: Path) -> Iterator[Finding]:
     """Check that a lake's bucket can be reached; no finding for a lake in a folder."""
     url = bucket_of(lake)
     if url is not None:
+        from ...stores.bucket import Bucket
+
         Bucket(url).sizes("runs/.doctor")
         yield Finding("bucket", "ok", f"{url} answers; journals, locks and copies are at {lake}")

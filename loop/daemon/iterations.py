@@ -40,7 +40,6 @@ from ..run.iteration import Iteration, served_checkpoint
 from ..run.models import is_endpoint
 from ..run.run import Run
 from ..run.stop import Regressed
-from ..run.training_copies import discard_copies
 from ..stages.publish import warm_trainer
 from ..stages.select_prompts import Suitable, keep_prompts, suitable
 from ..stages.smoke_test import smoke_test
@@ -246,7 +245,10 @@ def _discard_work(run: Run) -> None:
 
     A folder that cannot be removed, as on NFS while somebody reads it, is skipped.
     """
-    discard_copies(run.store)
+    if run.store.journal.keeper is not None:
+        from ..run.training_copies import discard_copies
+
+        discard_copies(run.store)
     for path in (run.store.folder / "work").iterdir():
         if WORK.fullmatch(path.name):
             shutil.rmtree(path, ignore_errors=True)

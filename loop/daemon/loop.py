@@ -8,7 +8,7 @@ from ...configs.schema import ConfigError, RunConfig
 from ...configs.secrecy import redact
 from ...policies.engines.engine import EngineError
 from ...policies.trainers.job import TrainingError
-from ...stores.bucket import BucketError
+from ...stores.address import BucketError
 from ...stores.committer import if_there_is_room
 from ...stores.journal_reader import JOURNAL, JournalError
 from ...stores.lake import PendingAgainError, run_folder

@@ -12,8 +12,8 @@ from typing import Any, cast
 import psutil
 
 from ...stores.address import bucket_of
-from ...stores.journal_reader import JOURNAL, Reader
-from ...stores.journal_snapshots import last_snapshot
+from ...stores.journal_file import CommitCount
+from ...stores.journal_reader import Reader
 from ...stores.keys import Json
 from ...stores.lake import RunReader
 from ...stores.side_evals import side_eval_of
@@ -121,15 +121,12 @@ def _snapshot(folder: Path) -> dict[str, Json] | None:
     """Return the last snapshot of a journal in its bucket, and how far behind it is (`lag_s`)."""
     if bucket_of(folder.parent.parent) is None:
         return None
+    from ...stores.run_lease import last_snapshot  # A lake in a folder needs no client of a bucket.
+
     last = last_snapshot(folder)
     if last is None:
         return {"lag_s": None}
-    changed = 0.0
-    for name in (JOURNAL, f"{JOURNAL}-wal"):
-        # The last process that has the journal open removes the log.
-        with suppress(FileNotFoundError):
-            changed = max(changed, (folder / name).stat().st_mtime)
-    behind = not last.whole and changed > last.at
+    behind = CommitCount.read(folder) > last.revision
     return {**asdict(last), "lag_s": time.time() - last.at if behind else 0.0}
 
 

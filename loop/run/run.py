@@ -318,9 +318,11 @@ class Run:
         self.flow.report(
             lambda: self.reporter.begin(iteration, label, planned=planned.chunks, done=done)
         )
+        keeper = self.store.journal.keeper
         try:
             if pending:
-                self.store.journal.keeper.check_head()
+                if keeper is not None:
+                    keeper.check_head()
                 time_.begin()
                 self.flow.admit()
                 self.budget.require_time_and_room()
@@ -332,8 +334,8 @@ class Run:
             self.budget.check()
             missing = len(pending) - writer.units
             raise RuntimeError(f"stage {label} ended with {missing} units pending")
-        if pending:
-            self.store.journal.keeper.ask()
+        if pending and keeper is not None:
+            keeper.ask()
         reach("stage.end")
 
     def _plan(self, iteration: int, label: str, work: Work) -> Planned:

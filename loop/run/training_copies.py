@@ -20,7 +20,8 @@ from pathlib import Path
 from ...policies.trainers.checkpoints import checkpoint_step, is_sealed, newest_first
 from ...policies.trainers.step_files import STEP_FOLDERS
 from ...policies.trainers.step_policies import FOLDER as ON_THE_WAY
-from ...stores.bucket import Bucket, BucketError, OutOfReachError
+from ...stores.address import BucketError, OutOfReachError
+from ...stores.bucket import Bucket
 from ...stores.durable import TEMPORARY, make_folder, move, remove, sync_file
 from ...stores.failpoints import reach
 from ...stores.lake import RunWriter
@@ -132,10 +133,10 @@ def copies_of(store: RunWriter, work: Path) -> TrainingCopies | None:
 
     A run that is not in a bucket makes no copies, and neither does a step of the smoke test.
     """
-    lease = store.journal.keeper.lease
-    if lease is None or work.parent != store.folder / "work":
+    keeper = store.journal.keeper
+    if keeper is None or work.parent != store.folder / "work":
         return None
-    return TrainingCopies(lease=lease, work=work)
+    return TrainingCopies(lease=keeper.lease, work=work)
 
 
 @contextmanager
@@ -206,7 +207,7 @@ def discard_copies(store: RunWriter) -> None:
     Raises:
         TakenOverError: if another machine has taken the run over: a training may go on there.
     """
-    lease = store.journal.keeper.lease
-    if lease is not None:
+    keeper = store.journal.keeper
+    if keeper is not None:
         with suppress(OutOfReachError):
-            lease.remove(list(lease.bucket.sizes(COPIES)))
+            keeper.lease.remove(list(keeper.lease.bucket.sizes(COPIES)))

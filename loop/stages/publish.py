@@ -6,6 +6,7 @@ policy's turns are trained as they are sampled, with their thoughts if that is c
 
 import math
 from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -32,7 +33,6 @@ from ...stores.sealed import file_sha256
 from ..run.models import Served
 from ..run.run import Run
 from ..run.stop import Stopped
-from ..run.training_copies import copy_checkpoints
 
 MAIN_METRICS = {
     "loss": "loss",
@@ -96,7 +96,8 @@ class Publishing:
     def _announce(self, identity: str, job: TrainJob) -> None:
         """Store the canary of a published model, and report both to the store."""
         store = self.run.store
-        store.journal.keeper.check_head()
+        if store.journal.keeper is not None:
+            store.journal.keeper.check_head()
         store.when_there_is_room(lambda: self.publish_canary(identity, job))
         canary = store.folder / CANARIES / identity / CANARY
         checksum = file_sha256(job.folder(CANARY))
@@ -132,7 +133,12 @@ class Publishing:
         """Train, under the run's patience with trainers that fail or hang."""
         training = self.run.config.training
         trainer = self.run.trainer or train
-        with copy_checkpoints(self.run.store, job.output, self.run.stop) as step:
+        copying: AbstractContextManager[int | None] = nullcontext()
+        if self.run.store.journal.keeper is not None:
+            from ..run.training_copies import copy_checkpoints
+
+            copying = copy_checkpoints(self.run.store, job.output, self.run.stop)
+        with copying as step:
             if step is not None:
                 self.run.reporter.note(
                     f"the training resumes from the bucket's copy of step {step}"

@@ -12,9 +12,8 @@ from tenacity import retry, retry_if_exception_type, stop_after_delay, wait_expo
 
 from ...configs.own_function import names_function
 from ...configs.schema import EngineConfig
-from ...stores.address import lake_in_bucket, state_folder
-from ...stores.brought_folder import BroughtFolder, bring_folder
-from ...stores.bucket import OutOfReachError
+from ...stores.address import OutOfReachError, lake_in_bucket, state_folder
+from ...stores.bucket_objects import BroughtFolder, bring_folder
 from ...stores.keys import digest
 from ...stores.sealed import MANIFEST
 from ..engines.chat_template import SHIPPED, template_digest

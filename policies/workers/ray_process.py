@@ -24,7 +24,7 @@ from ray.exceptions import ActorDiedError, RayError
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from ...configs.mistakes import ConfigError
-from ...stores.brought_folder import BroughtFolder
+from ...stores.bucket_objects import BroughtFolder
 from ..devices import ANSWER_S, installed_version
 from ..engines.engine import EngineError
 from .environment import worker_environment

@@ -11,7 +11,7 @@ from lpfloop.policies.workers.identity import folder_digest
 from lpfloop.policies.workers.model_process import ModelSource, Opening
 from lpfloop.policies.workers.node_model import at_hand, opened_elsewhere
 from lpfloop.stores.address import STATE, lake_folder
-from lpfloop.stores.brought_folder import bring_folder
+from lpfloop.stores.bucket_objects import bring_folder
 from lpfloop.stores.durable import make_folder, publish_folder
 from lpfloop.stores.objects import objects_of
 

@@ -17,7 +17,7 @@ from lpfloop.stores.failpoints import arm
 from lpfloop.stores.garbage import CANARIES
 from lpfloop.stores.lake import CHECKPOINTS
 
-IN_A_FOLDER = SimpleNamespace(keeper=SimpleNamespace(lease=None))
+IN_A_FOLDER = SimpleNamespace(keeper=None)
 """A journal without copies in a bucket."""
 
 

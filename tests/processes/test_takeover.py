@@ -23,16 +23,15 @@ from lpfloop.loop.daemon import iterations
 from lpfloop.loop.daemon.job import Job
 from lpfloop.loop.daemon.loop import run_loop
 from lpfloop.loop.run.stop import StopSignal
-from lpfloop.stores import journal_snapshots, run_lease
-from lpfloop.stores.address import STATE, lake_folder
-from lpfloop.stores.bucket import Bucket, BucketError
+from lpfloop.stores import run_lease
+from lpfloop.stores.address import STATE, BucketError, lake_folder
+from lpfloop.stores.bucket import Bucket
 from lpfloop.stores.failpoints import arm
 from lpfloop.stores.journal import Journal
 from lpfloop.stores.journal_reader import JOURNAL
-from lpfloop.stores.journal_snapshots import snapshots
 from lpfloop.stores.lake import RunReader, RunWriter, run_folder
 from lpfloop.stores.records import Candidate
-from lpfloop.stores.run_lease import TakenOverError, newest_head
+from lpfloop.stores.run_lease import TakenOverError, newest_head, snapshots
 from lpfloop.stores.takeover import TakeoverError, take_over
 
 FACTS = {"config": "{}", "fingerprint": "{}"}
@@ -204,7 +203,7 @@ def test_no_conditional_writes(machine, monkeypatch):
 
 
 def test_bucket_away(machine, s3_server, environ, monkeypatch):
-    monkeypatch.setattr(journal_snapshots, "RETRY_S", 0.1)
+    monkeypatch.setattr(run_lease, "RETRY_S", 0.1)
     monkeypatch.setattr("lpfloop.stores.bucket.ATTEMPTS", 2)
     away, back = threading.Event(), threading.Event()
 
@@ -216,7 +215,7 @@ def test_bucket_away(machine, s3_server, environ, monkeypatch):
                 back.set()
 
     handler = Heard()
-    journal_snapshots.logger.addHandler(handler)
+    run_lease.logger.addHandler(handler)
     with bad_way(s3_server) as way:
         environ["AWS_ENDPOINT_URL"] = way.endpoint
         folder = run_folder(machine("one"), RUN)
@@ -229,7 +228,7 @@ def test_bucket_away(machine, s3_server, environ, monkeypatch):
         way.faults = lambda *_: None
         assert back.wait(HANG_S)
         store.close()
-    journal_snapshots.logger.removeHandler(handler)
+    run_lease.logger.removeHandler(handler)
     environ["AWS_ENDPOINT_URL"] = s3_server
     assert take_over(machine("two"), RUN).folder
 

@@ -68,7 +68,7 @@ def test_damaged_part_never_parsed(subtests, part, monkeypatch):
     monkeypatch.setattr(pq, "ParquetFile", parse)
     data = part.read_bytes()
     assert len(data) > 1000
-    checks = (lambda: Objects().read_part(part, part.stem), lambda: Objects().check_part(part))
+    checks = (lambda: Objects().read_part(part), lambda: Objects().check_part(part))
     for damage in [flipped, cut, grown]:
         with subtests.test(case=damage), part.open("r+b", buffering=0) as file:
             assert [wrong for wrong in damage(data) if not all(notices(file, wrong, checks))] == []
@@ -82,11 +82,11 @@ def test_part_that_cannot_be_read(part, monkeypatch):
 
     monkeypatch.setattr(Path, "read_bytes", fail)
     with pytest.raises(OSError, match="Too many") as caught:
-        Objects().read_part(part, part.stem)
+        Objects().read_part(part)
     assert not isinstance(caught.value, DamagedError), "no answer is no damage"
     failure = OSError(5, "Input/output error")
     with pytest.raises(DamagedError, match="cannot be read"):
-        Objects().read_part(part, part.stem)
+        Objects().read_part(part)
 
 
 def test_missing_part(part, subtests):
@@ -96,7 +96,7 @@ def test_missing_part(part, subtests):
     for path in (part.with_stem("gone"), folder, link, part / part.name):
         with subtests.test(case=path):
             with pytest.raises(DamagedError, match=path.stem):
-                Objects().read_part(path, path.stem)
+                Objects().read_part(path)
             with pytest.raises(DamagedError, match=path.stem):
                 Objects().check_part(path)
 

@@ -118,6 +118,7 @@ def measure(place: str, mib: float) -> None:
     folder = run_folder(lake_folder(place), f"run-{mib:g}-{random.getrandbits(32):08x}")
     with closing(Journal.create(folder, {"config": "{}"})) as journal:
         units = fill(journal, mib)
+        assert journal.keeper is not None, f"{place} is not in a bucket"
         times, processor = list[float](), time.process_time()
         for _ in range(3):
             journal.record("note", None)

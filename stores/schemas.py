@@ -24,59 +24,35 @@ from typing import (
 
 import pyarrow as pa
 
-from .records import (
-    Alarm,
-    Breakdown,
-    Candidate,
-    Checkpoint,
-    Claim,
-    Critique,
-    Demonstration,
-    Evaluation,
-    FilterCount,
-    Grade,
-    Pair,
-    PairingOutcome,
-    PolicyStanding,
-    PolicyVerdict,
-    Preference,
-    Prompt,
-    PromptReview,
-    Rating,
-    Reward,
-    RewardModel,
-    Rollout,
-    Score,
-    Statistic,
-    UnpairedAnswer,
-)
+from . import records
+from .records import Rating
 
 SCHEMA_VERSION = 7
 
 Row = (
-    Prompt
-    | Candidate
-    | Critique
-    | Reward
-    | Preference
-    | Pair
-    | Demonstration
-    | UnpairedAnswer
-    | PairingOutcome
-    | Checkpoint
-    | RewardModel
-    | Rollout
-    | Statistic
-    | Evaluation
-    | Score
-    | Grade
-    | PromptReview
-    | FilterCount
-    | PolicyVerdict
-    | PolicyStanding
-    | Alarm
-    | Breakdown
-    | Claim
+    records.Prompt
+    | records.Candidate
+    | records.Critique
+    | records.Reward
+    | records.Preference
+    | records.Pair
+    | records.Demonstration
+    | records.UnpairedAnswer
+    | records.PairingOutcome
+    | records.Checkpoint
+    | records.RewardModel
+    | records.Rollout
+    | records.Statistic
+    | records.Evaluation
+    | records.Score
+    | records.Grade
+    | records.PromptReview
+    | records.FilterCount
+    | records.PolicyVerdict
+    | records.PolicyStanding
+    | records.Alarm
+    | records.Breakdown
+    | records.Claim
 )
 R = TypeVar("R", bound=Row)
 
@@ -95,29 +71,29 @@ RowsByType = Mapping[type[Row], Batch]
 """Rows of several types, as a unit makes them."""
 
 TABLES: Mapping[type[Row], str] = {
-    Prompt: "prompts",
-    Candidate: "candidates",
-    Critique: "critiques",
-    Reward: "rewards",
-    Preference: "preferences",
-    Pair: "pairs",
-    Demonstration: "demonstrations",
-    UnpairedAnswer: "unpaired_answers",
-    PairingOutcome: "pairing_outcomes",
-    Checkpoint: "checkpoints",
-    RewardModel: "reward_models",
-    Rollout: "rollouts",
-    Statistic: "statistics",
-    Evaluation: "evaluations",
-    Score: "scores",
-    Grade: "grades",
-    Breakdown: "breakdowns",
-    Claim: "claims",
-    PromptReview: "prompt_reviews",
-    PolicyVerdict: "verdicts",
-    PolicyStanding: "standings",
-    Alarm: "alarms",
-    FilterCount: "filter_counts",
+    records.Prompt: "prompts",
+    records.Candidate: "candidates",
+    records.Critique: "critiques",
+    records.Reward: "rewards",
+    records.Preference: "preferences",
+    records.Pair: "pairs",
+    records.Demonstration: "demonstrations",
+    records.UnpairedAnswer: "unpaired_answers",
+    records.PairingOutcome: "pairing_outcomes",
+    records.Checkpoint: "checkpoints",
+    records.RewardModel: "reward_models",
+    records.Rollout: "rollouts",
+    records.Statistic: "statistics",
+    records.Evaluation: "evaluations",
+    records.Score: "scores",
+    records.Grade: "grades",
+    records.Breakdown: "breakdowns",
+    records.Claim: "claims",
+    records.PromptReview: "prompt_reviews",
+    records.PolicyVerdict: "verdicts",
+    records.PolicyStanding: "standings",
+    records.Alarm: "alarms",
+    records.FilterCount: "filter_counts",
 }
 ROW_TYPES: Mapping[str, type[Row]] = {name: row_type for row_type, name in TABLES.items()}
 

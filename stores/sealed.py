@@ -41,8 +41,8 @@ def parsed_part(data: bytes, path: Path) -> pa.Table:
 
 
 def altered_message(place: Path | str) -> str:
-    """Return the message on a sealed part whose bytes changed."""
-    return f"{place} was altered: its bytes do not match the hash in its name"
+    """Return the message on a published file whose bytes changed."""
+    return f"{place} was altered: its bytes do not have the hash they had"
 
 
 def check_folder(

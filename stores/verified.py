@@ -28,12 +28,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from .durable import write_file
-from .sealed import DamagedError, forget_hashes, is_known, known_sha256, look_at
+from .sealed import DamagedError, altered_message, forget_hashes, is_known, known_sha256, look_at
 
 AT_ONCE = min(8, os.cpu_count() or 1)
 """The number of files to hash concurrently: hashing releases the interpreter's lock."""
-
-ALTERED = "its bytes do not have the hash they had"
 
 MAGIC, MARK = b"PAR1", b"lpf1"
 NUMBER, DIGEST = 4, 32
@@ -53,6 +51,12 @@ class Piece:
     offset: int
     length: int
     sha256: str
+
+    def is_in(self, some: "Some") -> bool:
+        """Whether a reader of these columns and prompts needs it."""
+        if some.columns is not None and self.column not in some.columns:
+            return False
+        return some.prompt_id is None or self.first <= some.prompt_id <= self.last
 
     def agrees(self, handle: int) -> bool:
         """Whether its bytes match its hash."""
@@ -75,19 +79,8 @@ class Some:
 ALL = Some()
 
 
-Pieces = tuple[Piece, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class KnownPieces:
-    """A file's attributes, its pieces if it has hashes of them, and the verified pieces."""
-
-    look: tuple[int, ...]
-    pieces: Pieces | None
-    proved: set[Piece]
-
-
-_in_pieces: dict[str, KnownPieces] = {}
+_in_pieces: dict[str, tuple[tuple[int, ...], set[Piece] | None]] = {}
+"""A file's attributes, and its pieces that were not verified yet; None without their hashes."""
 
 
 def verify(files: Iterable[tuple[Path, str]]) -> None:
@@ -126,25 +119,25 @@ def _some(some: Some, path: Path) -> bool:
         return False  # Hashing the file gives the error.
     if is_known(look, path.stem):
         return True
-    known = _in_pieces.get(str(path))
-    if known is None or known.look != look:
-        known = _in_pieces[str(path)] = KnownPieces(look, read_pieces(path), set())
-    if known.pieces is None:
+    known, unproved = _in_pieces.get(str(path), ((), None))
+    if known != look:
+        _, unproved = _in_pieces[str(path)] = look, _read_pieces(path)
+    if unproved is None:
         return False
-    pending = [piece for piece in select_pieces(known.pieces, some) if piece not in known.proved]
-    if pending:
+    needed = [piece for piece in list(unproved) if piece.is_in(some)]
+    if needed:
         with path.open("rb", buffering=0) as file:
-            altered = not all(piece.agrees(file.fileno()) for piece in pending)
+            altered = not all(piece.agrees(file.fileno()) for piece in needed)
         if altered or look_at(path) != look:
-            raise DamagedError(f"{path} was altered: {ALTERED}")
-        known.proved.update(pending)
+            raise DamagedError(altered_message(path))
+        unproved.difference_update(needed)
     return True
 
 
 def _verify(file: tuple[Path, str]) -> None:
     path, expected = file
     if known_sha256(path) != expected:
-        raise DamagedError(f"{path} was altered: {ALTERED}")
+        raise DamagedError(altered_message(path))
 
 
 def with_hashes(data: memoryview, prompt_ids: Sequence[str]) -> bytes:
@@ -159,7 +152,7 @@ def with_hashes(data: memoryview, prompt_ids: Sequence[str]) -> bytes:
     )
 
 
-def read_pieces(path: Path) -> Pieces | None:
+def _read_pieces(path: Path) -> set[Piece] | None:
     """Return the pieces of a file, or None if it lacks their hashes, or these are damaged.
 
     The list of the pieces, and Parquet's footer, are verified.
@@ -170,16 +163,12 @@ def read_pieces(path: Path) -> Pieces | None:
         listing = _read_list(tail)
         if listing is None or os.pread(file.fileno(), len(MAGIC), 0) != MAGIC:
             return None
-    return tuple(_pieces(json.loads(listing)))
-
-
-def select_pieces(pieces: Pieces, some: Some) -> Iterator[Piece]:
-    """Yield the pieces that a reader needs."""
-    for piece in pieces:
-        if some.columns is not None and piece.column not in some.columns:
-            continue
-        if some.prompt_id is None or piece.first <= some.prompt_id <= piece.last:
-            yield piece
+    return {
+        Piece(column, first, last, offset, length, sha256)
+        for group in json.loads(listing)
+        for first, last in [group["prompts"]]
+        for column, offset, length, sha256 in group["pieces"]
+    }
 
 
 def _read_list(tail: bytes) -> bytes | None:
@@ -215,13 +204,6 @@ def _piece(data: memoryview, column: Any) -> list[Any]:
     length = column.total_compressed_size
     sha256 = hashlib.sha256(data[begin : begin + length]).hexdigest()
     return [column.path_in_schema.partition(".")[0], begin, length, sha256]
-
-
-def _pieces(groups: list[dict[str, Any]]) -> Iterator[Piece]:
-    for group in groups:
-        first, last = group["prompts"]
-        for column, offset, length, sha256 in group["pieces"]:
-            yield Piece(column, first, last, offset, length, sha256)
 
 
 def _number(data: bytes | memoryview) -> int:

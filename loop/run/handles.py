@@ -7,41 +7,23 @@ in the journal until they are needed, so a run with a million finished units ope
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 from ...stores.journal_reader import Reader
 from ...stores.keys import Json, canonical_json, digest
 from ...stores.records import (
-    Breakdown,
     Candidate,
-    Claim,
     Critique,
     Demonstration,
-    Grade,
     Pair,
-    Preference,
     Prompt,
     Reward,
-    Score,
     UnpairedAnswer,
 )
-from ...stores.schemas import plain
+from ...stores.schemas import Row, plain
 from ..data.prompt_rows import LISTED
 
-T = TypeVar(
-    "T",
-    Candidate,
-    Critique,
-    Reward,
-    Preference,
-    Grade,
-    Pair,
-    Demonstration,
-    UnpairedAnswer,
-    Score,
-    Breakdown,
-    Claim,
-)
+T = TypeVar("T", bound=Row)
 D = TypeVar("D", Pair, Demonstration, UnpairedAnswer)
 
 
@@ -111,19 +93,7 @@ class Rows(Generic[T]):
         return Rows(row_type=self.row_type, stages=self.stages + other.stages, called=called)
 
 
-AnyRows = (
-    Rows[Candidate]
-    | Rows[Critique]
-    | Rows[Reward]
-    | Rows[Preference]
-    | Rows[Grade]
-    | Rows[Pair]
-    | Rows[Demonstration]
-    | Rows[UnpairedAnswer]
-    | Rows[Score]
-    | Rows[Breakdown]
-    | Rows[Claim]
-)
+AnyRows = Rows[Any]
 Trainable = Rows[Pair] | Rows[Demonstration] | Rows[UnpairedAnswer]
 """Rows that a policy is trained on."""
 

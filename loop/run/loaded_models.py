@@ -63,12 +63,6 @@ def share_a_device(one: Allocation, other: Allocation) -> bool:
     return bool(one.devices & other.devices)
 
 
-def conflict(one: Allocation, other: Allocation) -> bool:
-    """Whether two models cannot be awake at the same time."""
-    alone = one.alone or other.alone
-    return share_a_device(one, other) and (alone or one.share + other.share > FULL)
-
-
 def turn(loaded: Sequence[Allocation], next_model: Allocation, *, ram: int) -> Turn:
     """Return which of the loaded models, the least recently used first, give way to `next_model`.
 

@@ -5,10 +5,16 @@ from dataclasses import replace
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lpfloop.loop.run.loaded_models import FULL, Allocation, Turn, conflict, share_a_device, turn
+from lpfloop.loop.run.loaded_models import FULL, Allocation, Turn, share_a_device, turn
 
 GPU = frozenset({0})
 SHARES = st.sampled_from([0.0, 0.1, 0.3, 0.45, 0.5, 0.9, 1.0])
+
+
+def conflict(one: Allocation, other: Allocation) -> bool:
+    """Whether two models cannot be awake at the same time."""
+    alone = one.alone or other.alone
+    return share_a_device(one, other) and (alone or one.share + other.share > FULL)
 
 
 @st.composite

@@ -38,8 +38,7 @@ from .keys import Json
 from .objects import objects_of
 from .schemas import TABLES, ArrowTable, R, Row, RowsByType, from_table
 from .sealed import DamagedError
-from .stage_files import MODELS, REMEDY, UnitRows, holding, scan, scan_parts
-from .table_rows import TableRows
+from .stage_files import MODELS, REMEDY, TableRows, UnitRows, holding, scan, scan_parts
 from .verified import ALL, Some, write_rows
 
 RUN_NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,63}")

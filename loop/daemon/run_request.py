@@ -104,11 +104,11 @@ class RunOptions:
         Raises:
             ConfigError: if the preset, the recipe or a setting is invalid.
         """
-        from ..run.hub_names import hub_names, pin_hub_names
+        from ..run.served import hub_names, pin_hub_names
 
         loaded = self.load()
         if self.download:
-            from ..run.hub_names import fetch
+            from ..run.served import fetch
 
             fetch(hub_names(loaded))
         return pin_hub_names(loaded)

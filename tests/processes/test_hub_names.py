@@ -13,8 +13,8 @@ from typer.testing import CliRunner
 from lpfloop.configs.load import load_config
 from lpfloop.configs.schema import ConfigError, RunConfig
 from lpfloop.loop.cli.app import Exit, app
-from lpfloop.loop.run.hub_names import fetch, hub_names, pin_hub_names
 from lpfloop.loop.run.models import TINY_MODELS, locate_model
+from lpfloop.loop.run.served import fetch, hub_names, pin_hub_names
 from lpfloop.stores import hub_cache
 
 POLICY = TINY_MODELS / "policy"

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 import polars as pl
 from polars.io.plugins import register_io_source
 
-from ....stores.table_rows import RowRange
+from ....stores.stage_files import RowRange
 
 if TYPE_CHECKING:
     import duckdb

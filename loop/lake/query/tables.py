@@ -16,7 +16,7 @@ from ....configs.mistakes import did_you_mean, list_names
 from ....stores.derived import scan_derived
 from ....stores.lake import RunReader
 from ....stores.schemas import SCHEMAS
-from ....stores.table_rows import RowRange
+from ....stores.stage_files import RowRange
 from ....stores.views import lazy_rows
 from .duckdb_rows import (
     PLACE,

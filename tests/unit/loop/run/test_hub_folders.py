@@ -1,6 +1,6 @@
 from pathlib import Path
 
-from lpfloop.loop.run.hub_names import folder_of
+from lpfloop.loop.run.served import folder_of
 
 
 def test_home_is_expanded():

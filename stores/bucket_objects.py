@@ -106,11 +106,6 @@ class InBucket(Objects):
         self._bucket.download(self._name(path), durable.make_folder(path.parent) / path.name)
         return path
 
-    def files(self, folder: Path) -> list[Path]:
-        """List the objects in a folder."""
-        names = self._bucket.list_objects(f"{self._name(folder)}/")
-        return [path for name in names if (path := self._folder / name).parent == folder]
-
     def sizes(self, below: Path) -> dict[Path, int]:
         """Return the size of each object."""
         found = self._bucket.sizes("" if below == self._folder else self._name(below))

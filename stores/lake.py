@@ -285,7 +285,7 @@ class RunWriter:
 
     def _fetch_model(self, model: Path) -> Path:
         """Return a model's local folder; its canaries are fetched, too."""
-        for path in self._objects.files(self.folder / CANARIES / model.name):
+        for path in self._objects.sizes(self.folder / CANARIES / model.name):
             if not path.exists():
                 self._objects.local_file(path)
         return self._objects.local_folder(model)
@@ -354,7 +354,7 @@ def canary_sha256(journal: Reader, path: Path) -> str | None:
 def altered_canaries(journal: Reader, model: str) -> Iterator[tuple[Path, str]]:
     """Yield the altered proofs of a model, each with a description of the damage."""
     objects = objects_of(journal.folder)
-    for path in objects.files(journal.folder / CANARIES / model):
+    for path in objects.sizes(journal.folder / CANARIES / model):
         expected = canary_sha256(journal, path)
         if expected is not None and objects.sha256(path) != expected:
             yield path, f"{objects.at(path)} was altered: the journal has another hash"

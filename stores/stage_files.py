@@ -19,7 +19,6 @@ from pathlib import Path, PurePath
 
 import polars as pl
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from .address import run_argument
 from .failpoints import reach
@@ -27,7 +26,7 @@ from .journal import Journal
 from .journal_reader import FILES, JournalError, Part, Reader, RowFile, file_path
 from .objects import objects_of
 from .schemas import SCHEMAS
-from .sealed import DamagedError
+from .sealed import DamagedError, parse_rows
 from .verified import ALL, ROWS_A_GROUP, Some, forget
 
 CHUNK, ROW, PATH = "_chunk", "_row", "_path"
@@ -82,11 +81,7 @@ def blob_of(journal: Reader, part: Part) -> pa.Table:
     found = journal.part(part.unit, part.table)
     if found is None or found[1] is None:
         raise JournalError(f"the {part.table} of unit {part.unit} are not in the journal")
-    return _parse(found[1])
-
-
-def _parse(data: bytes) -> pa.Table:
-    return pq.ParquetFile(pa.BufferReader(data)).read(use_threads=False)
+    return parse_rows(found[1])
 
 
 def _join(parts: Sequence[Part], tables: Sequence[pa.Table]) -> pa.Table:
@@ -142,7 +137,7 @@ def read_committed(
         objects.bring([file.path(journal.folder) for file in files if file.sealed])
     for file in files:
         if file.data is not None:
-            yield file.table, _parse(file.data)
+            yield file.table, parse_rows(file.data)
             continue
         with add_remedy(journal.folder):
             rows = objects.read_part(file.path(journal.folder))
@@ -178,7 +173,7 @@ def scan(folder: Path, table: str, files: Sequence[RowFile], some: Some = ALL) -
         group = list(each)
         paths = [file.path(folder) for file in group]
         if not kind:
-            blobs = pa.concat_tables([_parse(file.data or b"") for file in group])
+            blobs = pa.concat_tables([parse_rows(file.data or b"") for file in group])
             frames.append(pl.DataFrame(blobs).select(*empty.columns).lazy())
         elif kind is True:
             frames.append(_scan(folder, paths, empty.schema, some))
@@ -221,7 +216,7 @@ def scan_parts(journal: Reader, table: str, parts: Sequence[Part]) -> pl.LazyFra
     for file, each in groupby(present, key=lambda found: found[0].file):
         group = list(each)
         if file is None:
-            blobs = pa.concat_tables([_parse(data or b"") for _, data in group])
+            blobs = pa.concat_tables([parse_rows(data or b"") for _, data in group])
             frames.append(pl.DataFrame(blobs).select(*empty.columns).lazy())
         else:
             path = file_path(journal.folder, table, file)
@@ -299,7 +294,7 @@ class UnitRows:
             raise JournalError(f"unit {unit} has committed no {table}")
         part, data = found
         if part.file is None:
-            return _parse(data or b"").cast(SCHEMAS[table])
+            return parse_rows(data or b"").cast(SCHEMAS[table])
         path = file_path(self._journal.folder, table, part.file)
         file = self._file(table, part.file, path)
         chunks = file[CHUNK].combine_chunks().to_numpy(zero_copy_only=False)

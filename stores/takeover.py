@@ -99,7 +99,7 @@ def take_over(lake: Path, name: str | None, *, force: bool = False) -> TakenOver
         record = {"from": before.describe(), **taken, "missing": len(missing)}
         store.journal.record(TAKEN_OVER, record)
     objects = objects_of(folder)
-    for path in objects.files(folder / OWN):
+    for path in objects.sizes(folder / OWN):
         objects.local_file(path)
     return TakenOverRun(
         folder=folder,

@@ -93,7 +93,7 @@ class Fork:
             link(self._objects.local_folder(self.parent.folder / path), store.folder / path)
             store.publish(store.folder / path)
             canaries = make_folder(store.folder / CANARIES / name)
-            for canary in self._objects.files(self.parent.folder / CANARIES / name):
+            for canary in self._objects.sizes(self.parent.folder / CANARIES / name):
                 link(self._objects.local_file(canary), canaries / canary.name)
                 store.publish(canaries / canary.name)
                 known = canary_sha256(self.parent.journal, canary)

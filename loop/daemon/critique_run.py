@@ -6,6 +6,7 @@ critiques are re-used, whatever ended the run before.
 
 import re
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from ...configs.engines import EngineConfig
@@ -146,7 +147,7 @@ def _critique(run: Run, answers: Planned) -> None:
         for prompt in at_hand.pop(chunk):
             del prompts[prompt.prompt_id]
 
-    judging = critique_stage(run, 0, candidates, committed=forget)
+    judging = replace(critique_stage(run, 0, candidates), committed=forget)
     work = Work(
         verb=CRITIQUE,
         params=judging.params,

@@ -88,7 +88,7 @@ def verify(it: Iteration, candidates: Rows[Candidate]) -> Rows[Critique]:
         found = it.chunk(candidates, chunk)
         return [c for c in found if c.usable and can(it.run.prompts[c.prompt_id])]
 
-    verifying = verifier_stage(it.run, it.number, whole)
+    verifying = critique_stage(it.run, it.number, whole, kind="verifier")
     work = it.work(VERIFY, {**verifying.identity, "verifiable": True}, candidates)
 
     def make(unit: Unit) -> RowsByType:
@@ -123,17 +123,18 @@ def critique_stage(
     iteration: int,
     candidates: Callable[[int], Sequence[Candidate]],
     *,
+    kind: CriticKind | None = None,
     sample: int = FIRST,
     judge: Served | None = None,
     by_text: bool = False,
-    committed: Callable[[int], None] = lambda _: None,
 ) -> "Critiquing":
-    """Return the stage of one critique per candidate by the configured kind of critic.
+    """Return the stage of one critique per candidate by the configured kind of critic, or another.
 
     `judge` replaces the critic's model. See `Critiquing` for the other arguments.
     """
     config, line = run.config.critic, None
-    if config.kind != "verifier":
+    kind = kind or config.kind
+    if kind != "verifier":
         warmth = SAMPLES_TEMPERATURE if sample > FIRST else None
         line = judge_line(run, judge or run.models.feedback, config, temperature=warmth)
     return Critiquing(
@@ -141,29 +142,9 @@ def critique_stage(
         iteration=iteration,
         line=line,
         attempts=config.attempts,
-        committed=committed,
-        kind=config.kind,
+        kind=kind,
         candidates=candidates,
         sample=sample,
-        by_text=by_text,
-    )
-
-
-def verifier_stage(
-    run: Run,
-    iteration: int,
-    candidates: Callable[[int], Sequence[Candidate]],
-    *,
-    by_text: bool = False,
-) -> "Critiquing":
-    """Return the stage of the verifier's critique of each candidate."""
-    return Critiquing(
-        run=run,
-        iteration=iteration,
-        line=None,
-        attempts=0,
-        kind="verifier",
-        candidates=candidates,
         by_text=by_text,
     )
 

@@ -26,7 +26,7 @@ from ..run.iteration import Iteration
 from ..run.reporter import UnitStats
 from ..run.stage import Stage
 from ..run.unread_replies import FEWEST, ReplyCount
-from .critique import UNASKED, Critiquing, critique_stage, verifier_stage
+from .critique import UNASKED, Critiquing, critique_stage
 from .judging import Replies, judge_line
 
 PASSED = 1
@@ -183,9 +183,8 @@ class StepJudges:
         source: RewardSource,
         candidates: Callable[[int], Sequence[Candidate]] = lambda _: (),
     ) -> Critiquing:
-        run, number = self.it.run, self.it.number
-        make = critique_stage if source == "critic" else verifier_stage
-        return make(run, number, candidates, by_text=True)
+        kind = "verifier" if source == "verifier" else None
+        return critique_stage(self.it.run, self.it.number, candidates, kind=kind, by_text=True)
 
     def _ask_critic(self, judging: Critiquing, stage: Stage, unit: Unit) -> StepJudgements | None:
         """Ask the critic; None if it was kept from answering."""

@@ -28,8 +28,6 @@ TEMPLATE = 0.25
 """N-grams in this share of a family's texts are its template, or one of a few wordings of it."""
 FEWEST = 12
 """The fewest texts from which a family's template can be recognised."""
-MOST = 0.75
-"""The share of its n-grams that a text of a known family must have in common with others."""
 AT_ONCE = 16_384
 """Train prompts whose n-grams are in memory at once."""
 SYSTEM = "system"
@@ -157,7 +155,7 @@ def overlaps(known: pl.DataFrame, tested: pl.DataFrame) -> pl.Series:
     """Return the ids of the tested texts that share n-grams with a known one.
 
     Both frames have `id`, `text` and `family`, which may be null. Texts of a family may be alike,
-    so one of these must have most of its n-grams in common with others.
+    so one of these must have all of its n-grams in common with others.
     """
     tested = tested.with_row_index("test").with_columns(name=pl.lit("tested"))
     found = [pl.Series("id", dtype=pl.String)]
@@ -166,8 +164,8 @@ def overlaps(known: pl.DataFrame, tested: pl.DataFrame) -> pl.Series:
             met=pl.col("gram").is_in(grams(known["text"], n)["gram"].implode())
         )
         share = met.group_by("test").agg(pl.col("met").mean()).join(tested, on="test")
-        least = pl.when(pl.col("family").is_null()).then(0.0).otherwise(MOST)
-        found.append(share.filter(pl.col("met") > 0, pl.col("met") >= least)["id"])
+        overlap = pl.when(pl.col("family").is_null()).then(pl.col("met") > 0)
+        found.append(share.filter(overlap.otherwise(pl.col("met") == 1))["id"])
     return pl.concat(found)
 
 

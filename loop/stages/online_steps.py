@@ -158,7 +158,8 @@ class Steps:
             self.run.store.flush()
             key = self.stage.planned.key(self.run.store.journal, step - 1)
             unit = Unit(key=key, chunk=step - 1)
-            known = self.run.store.rows(Critique, unit.key)
+            # A reward model alone rewards the answers: then the step has no critiques.
+            known = self.run.store.rows(Critique, unit.key) if judges.sources else ()
             judged = judges.judge(self.stage, unit, candidates, known)
             if judged is not None:
                 budget.settle(unit.key, cost_of(judged.cost, judge=True))

@@ -114,8 +114,11 @@ def _contains(number: int) -> dict[str, str]:
 
 WORLDS = ("paper", "own")
 EVERY = [(world, recipe) for world in WORLDS for recipe in RECIPES]
-HEADS = [("paper", "rlrf"), ("own", "dpo"), ("own", "expert-iteration"), ("own", "critique-model")]
-"""Some ways of learning: from pairs, annotators, demonstrations, critiques."""
+HEADS = [
+    *(("paper", "rlrf"), ("own", "dpo"), ("own", "expert-iteration"), ("own", "critique-model")),
+    ("paper", "grpo"),
+]
+"""Some ways of learning: from pairs, annotators, demonstrations, critiques, a reward model."""
 URL = "http://127.0.0.1:9/v1"
 
 

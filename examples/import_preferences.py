@@ -56,7 +56,7 @@ def main() -> None:
     file.write_text("".join(f"{json.dumps(row)}\n" for row in rows()))
     coins = lpfloop.import_files(file, name="coins", default_task="math")
     made = lpfloop.rebuild_pairs(coins, rule="overall")
-    print(coins.pairs(derived=made.derived.name))
+    print(f"pairs: {coins.pairs(derived=made.derived.name).collect().height} rows")
 
     run = lpfloop.train(
         coins,
@@ -66,7 +66,8 @@ def main() -> None:
         name="from-coins",
         set=SETTINGS,
     )
-    print(run.pairs(text="coins"))
+    pair = run.pairs(text="coins").head(1).collect().row(0, named=True)
+    print(pair["prompt"][-1]["content"], pair["chosen"], pair["rejected"], sep="\n")
     print(run.sql("select step, value as loss from statistics where metric = 'loss' order by step"))
 
 

@@ -51,7 +51,7 @@ def main() -> None:
     recipe = f"{__file__}:right_over_wrong"
     run = lpfloop.run("tiny", recipe=recipe, iterations=1, name="own-recipe", set=settings)
     print(run.summary())
-    print(run.pairs(task="math", limit=3))
+    print(run.pairs(task="math", limit=3).collect())
 
 
 if __name__ == "__main__":

@@ -83,7 +83,7 @@ def main() -> None:
     run = lpfloop.run("tiny", critic=url, iterations=0, name="own-rubric", set=settings)
     mean = pl.col("rating").mean().round(2).alias("mean rating")
     print(run.ratings().group_by("task", "aspect").agg(mean).sort("task", "aspect").collect())
-    print(run.critiques(aspect="Courtesy", rating=1, limit=3))
+    print(run.critiques(aspect="Courtesy", rating=1, limit=3).collect())
 
 
 if __name__ == "__main__":

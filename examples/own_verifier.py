@@ -31,7 +31,7 @@ def main() -> None:
         "training.dpo.learning_rate": 3e-4,
     }
     run = lpfloop.run("tiny", iterations=1, name="own-verifier", set=settings)
-    print(run.pairs())
+    print(f"pairs: {run.pairs().collect().height}")
     print(run.verdict())
 
 

@@ -51,7 +51,7 @@ def test_online_step_in_bfloat16(tmp_path):
         "critic: {kind: verifier}\nrecipe: {name: grpo, rewards: {verifier: 1.0, critic: 0.0}}\n"
         "prompts: {max_test: 3, max_dev: 3, per_iteration: 8}\n"
         "iterations: 1\nsmoke: {prompts: 3}\n"
-        "training: {grpo: {max_steps: 1, prompts_per_step: 2, group: 2, batch_size: 4,"
+        "training: {grpo: {max_steps: 1, prompts_per_step: 4, group: 4, batch_size: 16,"
         " micro_batch_size: 4}}\n"
     )
     words = ["--config", config, "--run", "a", "--lake", tmp_path / "lake"]

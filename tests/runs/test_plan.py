@@ -33,7 +33,6 @@ from lpfloop.stores.journal_reader import Reader
 from lpfloop.stores.records import Prompt
 
 TRAINED = ("train", "train_reward", "ppo", "quark", "grpo", "rloo", "online_dpo")
-MOST_VERBS = ("rlrf", "ultrafeedback-ppo")
 SPLIT = ("annotate", "compare")
 """Annotators share these; ids that a dry run lacks decide who gets which pair."""
 QUICK = (
@@ -72,10 +71,7 @@ def done(config: RunConfig, prompts: list[Prompt], lake: Path) -> list[Progress]
         return progress(run.store.journal, running=False)
 
 
-@pytest.mark.parametrize(
-    "name",
-    [pytest.param(n, marks=[] if n in MOST_VERBS else pytest.mark.slow) for n in RECIPES],
-)
+@pytest.mark.parametrize("name", RECIPES)
 def test_run_as_planned(tmp_path: Path, prompts: list[Prompt], name: str) -> None:
     """A run has the stages, units and requests of its plan."""
     require_as_planned(tmp_path, prompts, config_of(name))

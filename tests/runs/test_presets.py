@@ -114,11 +114,6 @@ def _contains(number: int) -> dict[str, str]:
 
 WORLDS = ("paper", "own")
 EVERY = [(world, recipe) for world in WORLDS for recipe in RECIPES]
-HEADS = [
-    *(("paper", "rlrf"), ("own", "dpo"), ("own", "expert-iteration"), ("own", "critique-model")),
-    ("paper", "grpo"),
-]
-"""Some ways of learning: from pairs, annotators, demonstrations, critiques, a reward model."""
 URL = "http://127.0.0.1:9/v1"
 
 
@@ -143,10 +138,7 @@ def configured(command: HeadCommand, named: dict[str, str]) -> RunConfig:
     return command.options(named).resolve()
 
 
-@pytest.mark.parametrize(
-    ("world", "recipe"),
-    [pytest.param(*head, marks=[] if head in HEADS else pytest.mark.slow) for head in EVERY],
-)
+@pytest.mark.parametrize(("world", "recipe"), EVERY)
 def test_head_gets_to_its_end(here, named, world, recipe):
     """With fake models and a fake trainer: every stage of the run, on its input files.
 

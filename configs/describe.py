@@ -1,4 +1,4 @@
-"""The schema as a flat list of fields, a configuration as plain data, and what is wrong with one.
+"""The schema as a list of fields, a configuration as plain data, and messages about mistakes.
 
 An error names the source, the field, the mistake and the remedy.
 """

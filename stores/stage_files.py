@@ -353,7 +353,7 @@ class TableRows:
     def ranges(self, columns: Collection[str] | None = None) -> list[RowRange]:
         """Return where the rows lie, for an engine that will read some columns or all.
 
-        What it will read of files is verified first.
+        The bytes that the engine will read are verified first.
 
         Raises:
             DamagedError: if a file was altered.

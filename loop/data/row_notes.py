@@ -1,4 +1,4 @@
-"""What is noted while rows are read: ids that they gave, unused fields, and skipped rows.
+"""Notes on the rows of files: the ids that they give, unused fields, skipped rows.
 
 One id is one prompt: if files reuse an id for different contents, they are refused. A prompt's id
 is its row's `prompt_id`. A row with `id` alone gets an id of its content, but its author meant `id`

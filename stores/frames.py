@@ -2,6 +2,7 @@
 """Conversions between Polars frames and the Arrow tables that the store seals."""
 
 from collections.abc import Sequence
+from functools import cache
 from typing import cast
 
 import polars as pl
@@ -30,6 +31,7 @@ def as_arrow(frame: pl.DataFrame) -> ArrowTable:
     return frame.to_arrow(compat_level=pl.CompatLevel.oldest())
 
 
-def empty(table: str) -> pl.DataFrame:
-    """Return an empty frame with a table's columns."""
+@cache
+def empty_frame(table: str) -> pl.DataFrame:
+    """Return an empty frame with a table's columns; do not change it in place."""
     return pl.Schema(SCHEMAS[table]).to_frame()

@@ -22,6 +22,7 @@ import pyarrow as pa
 
 from .address import run_argument
 from .failpoints import reach
+from .frames import empty_frame
 from .journal import Journal
 from .journal_reader import FILES, JournalError, Part, Reader, RowFile, file_path
 from .objects import objects_of
@@ -165,7 +166,7 @@ def scan(folder: Path, table: str, files: Sequence[RowFile], some: Some = ALL) -
     With `some`, the frame has only these columns, and the rows of this prompt: of files, only the
     row groups that may hold it are read.
     """
-    empty = pl.Schema(SCHEMAS[table]).to_frame()
+    empty = empty_frame(table)
     empty = empty if some.columns is None else empty.select(*sorted(some.columns))
     frames = list[pl.LazyFrame]()
     full = (file for file in files if file.rows)
@@ -208,7 +209,7 @@ def holding(
 
 def scan_parts(journal: Reader, table: str, parts: Sequence[Part]) -> pl.LazyFrame:
     """Return the rows of parts of a table, in the order of `parts` (in a file: by chunk)."""
-    empty = pl.Schema(SCHEMAS[table]).to_frame()
+    empty = empty_frame(table)
     with journal.snapshot():
         found = [journal.part(part.unit, table) for part in parts if part.rows]
     present = [each for each in found if each is not None]
@@ -395,7 +396,7 @@ class TableRows:
                 groups.append([place - group[0] for place in group])
             first = after
         if not parts:
-            return pl.Schema(SCHEMAS[self._table]).to_frame().select(columns)
+            return empty_frame(self._table).select(columns)
         read = zip(pl.collect_all(parts), groups, strict=True)
         found = pl.concat([part[group] for part, group in read]).select(columns)
         rank = {place: number for number, place in enumerate(ordered)}

@@ -20,7 +20,6 @@ import os
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -100,9 +99,14 @@ def verify_some(paths: Sequence[Path], some: Some) -> None:
     Raises:
         DamagedError: naming the first that is missing or altered.
     """
-    with ThreadPoolExecutor(AT_ONCE) as pool:
-        done = list(pool.map(partial(_some, some), paths))
-    verify((path, path.stem) for path, each in zip(paths, done, strict=True) if not each)
+    found = [(path, _pieces_to_verify(path, some)) for path in paths]
+    if any(pieces for _, pieces in found):
+        with ThreadPoolExecutor(AT_ONCE) as pool:
+            for _ in pool.map(_verify_pieces, found):
+                pass
+    whole = [(path, path.stem) for path, pieces in found if pieces is None]
+    if whole:
+        verify(whole)
 
 
 def forget() -> None:
@@ -111,27 +115,30 @@ def forget() -> None:
     _in_pieces.clear()
 
 
-def _some(some: Some, path: Path) -> bool:
-    """Verify the needed pieces of a file, if it has hashes of its pieces."""
+def _pieces_to_verify(path: Path, some: Some) -> list[Piece] | None:
+    """Return the needed pieces that were not verified yet; None: the whole file must be hashed."""
     try:
         look = look_at(path)
     except OSError:
-        return False  # Hashing the file gives the error.
+        return None  # Hashing the file gives the error.
     if is_known(look, path.stem):
-        return True
-    known, unproved = _in_pieces.get(str(path), ((), None))
+        return []
+    known, pending = _in_pieces.get(str(path), ((), None))
     if known != look:
-        _, unproved = _in_pieces[str(path)] = look, _read_pieces(path)
-    if unproved is None:
-        return False
-    needed = [piece for piece in list(unproved) if piece.is_in(some)]
-    if needed:
-        with path.open("rb", buffering=0) as file:
-            altered = not all(piece.agrees(file.fileno()) for piece in needed)
-        if altered or look_at(path) != look:
-            raise DamagedError(altered_message(path))
-        unproved.difference_update(needed)
-    return True
+        _, pending = _in_pieces[str(path)] = look, _read_pieces(path)
+    return None if pending is None else [piece for piece in list(pending) if piece.is_in(some)]
+
+
+def _verify_pieces(file: tuple[Path, list[Piece] | None]) -> None:
+    path, pieces = file
+    if not pieces:
+        return
+    look, pending = _in_pieces[str(path)]
+    with path.open("rb", buffering=0) as opened:
+        altered = not all(piece.agrees(opened.fileno()) for piece in pieces)
+    if altered or look_at(path) != look:
+        raise DamagedError(altered_message(path))
+    (pending or set()).difference_update(pieces)
 
 
 def _verify(file: tuple[Path, str]) -> None:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar
 
 import polars as pl
 
-from ...stores.frames import empty
+from ...stores.frames import empty_frame
 from ...stores.records import SCORED
 
 if TYPE_CHECKING:
@@ -156,7 +156,7 @@ def judge(
     scores = rewards.select("candidate_id", reward="score")
     if verdict_rows is None:
         # Not at import: a process that has started Polars' threads must not be forked.
-        verdict_rows = verdicts(empty("critiques"))
+        verdict_rows = verdicts(empty_frame("critiques"))
     return (
         candidates.select("prompt_id", "candidate_id", "text", usable=whole)
         .join(last_of_candidate(scores), on="candidate_id", how="left", maintain_order="left")

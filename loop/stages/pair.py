@@ -7,7 +7,7 @@ from typing import Self
 import polars as pl
 
 from ...configs.recipes import Binarisation
-from ...stores.frames import as_arrow, as_frame, empty, rows_frame
+from ...stores.frames import as_arrow, as_frame, empty_frame, rows_frame
 from ...stores.journal_reader import Unit
 from ...stores.keys import Json
 from ...stores.records import (
@@ -133,7 +133,7 @@ class _PairedOn:
         by_people = judged.critiques is not None and deciding.people == "decide"
         people = _ratings_by_people(it, label) if by_people else []
         tables = [as_frame(it.run.store.table(Critique, key)) for key in people]
-        annotated = pl.concat([empty("critiques"), *tables]).select(READ["critiques"])
+        annotated = pl.concat([empty_frame("critiques"), *tables]).select(READ["critiques"])
         return cls(it=it, judged=judged, people=people, annotated=annotated, deciding=deciding)
 
     def work(self, verb: Verb, params: Json) -> Work:
@@ -148,7 +148,7 @@ class _PairedOn:
     def about(self, candidates: pl.DataFrame, chunk: int) -> pl.DataFrame:
         """Return a chunk's candidates, each with its reward and the verdict on it."""
         source = self.judged.rewards
-        rewards = empty("rewards") if source is None else self.it.frame(source, chunk)
+        rewards = empty_frame("rewards") if source is None else self.it.frame(source, chunk)
         if self.judged.critiques is None:
             return judge(candidates, rewards)
         people = self.annotated.join(candidates, on="candidate_id", how="semi")

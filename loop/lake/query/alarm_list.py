@@ -4,7 +4,7 @@ from dataclasses import asdict, dataclass
 
 import polars as pl
 
-from ....stores.frames import empty, frame_rows
+from ....stores.frames import empty_frame, frame_rows
 from ....stores.keys import Json
 from ....stores.lake import RunReader
 from ....stores.records import Alarm, Evaluation
@@ -88,7 +88,7 @@ def alarm_rows(run: RunReader, iteration: int | None = None) -> pl.LazyFrame:
     """Return the alarms as rows, with `code`, `severity` and `remedy`."""
     rows = [alarm_fields(alarm) for alarm in alarms(run, iteration)]
     more = dict.fromkeys(("code", "severity", "remedy"), pl.String)
-    return pl.DataFrame(rows, schema={**empty("alarms").schema, **more}).lazy()
+    return pl.DataFrame(rows, schema={**empty_frame("alarms").schema, **more}).lazy()
 
 
 def sentence(alarm: Alarm) -> str:

@@ -6,8 +6,8 @@
     python benchmarks/members.py same --units 2000         # failures change no row
 
 Members are scripted and live in this process; everything else is real: the pool and its shared
-stream, admission, the pump, the journal in SQLite, Parquet files. A unit is one prompt with one
-answer, the smallest possible. Members die at random and lose their requests, and are replaced;
+stream, admission, the dispatcher, the journal in SQLite, Parquet files. A unit is one prompt with
+one answer, the smallest possible. Members die at random and lose their requests, and are replaced;
 some die of every slice, and the pool drops them. A stage has 100,000 units, an iteration one
 stage.
 

@@ -191,7 +191,7 @@ class RehearsedRun(Run):
     def make(
         self, iteration: int, label: str, work: Work, make: Callable[[Unit], RowsByType]
     ) -> Planned:
-        """Pay a stage that is computed here; how good a policy is need not be measured."""
+        """Run a stage that is computed here; rows that only measure a policy are left out."""
         unread = work.verb.name in MEASURING
         nothing: RowsByType = {Evaluation: [], Score: []}
         return super().make(iteration, label, work, (lambda _: nothing) if unread else make)

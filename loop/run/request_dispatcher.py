@@ -2,7 +2,7 @@
 
 Sampling, rewarding and every kind of judging send the requests of units to a model. Replies that
 could not be parsed are requested again in the same stream, so a unit is committed as soon as all
-its inquiries are settled, and never waits for another unit. Until then the journal keeps the
+its questions are settled, and never waits for another unit. Until then the journal keeps the
 answers to each slice: whoever takes the unit up again, after a stop or a crash, pays only for the
 requests that were in flight.
 
@@ -32,7 +32,7 @@ SLICE = 32
 Turn = Literal["now", "later", "never"]
 """When another unit can begin; it may be never even though units are pending."""
 Place = tuple[int, ...]
-"""The position of an inquiry in its unit; its parts take its position, in order."""
+"""The position of a question in its unit; its parts take its position, in order."""
 
 Request_co = TypeVar("Request_co", covariant=True)
 Answer_contra = TypeVar("Answer_contra", contravariant=True)
@@ -56,7 +56,7 @@ class RetryableRequest(Protocol[Request_co, Answer_contra]):
         ...
 
     def after_answer(self, answer: Answer_contra) -> Sequence[Self]:
-        """Return the inquiry after an answer, or its parts, which then get separate requests."""
+        """Return the question after an answer, or its parts, which then get separate requests."""
         ...
 
 
@@ -67,12 +67,12 @@ Q = TypeVar("Q", bound=RetryableRequest[Any, Any])
 class RequestDispatcher(Generic[Q]):
     """The pending units of a stage, as requests to one model.
 
-    `work` gives a unit's inquiries when its turn has come; `commit` takes the settled inquiries
+    `work` gives a unit's questions when its turn has come; `commit` takes the settled questions
     in their order, with the cost of the answers.
     """
 
     run: Run
-    line: ModelClient[Any, Any, Any]
+    client: ModelClient[Any, Any, Any]
     work: Callable[[Unit], Sequence[Q]]
     commit: Callable[[Unit, Sequence[Q], UnitStats], None]
 
@@ -83,39 +83,39 @@ class RequestDispatcher(Generic[Q]):
         source = _BatchSource(self, stage)
         if source.is_empty:
             return
-        for key, answers in self.line.stream(source):
+        for key, answers in self.client.stream(source):
             source.take_answers(key, answers)
 
 
 @dataclass(kw_only=True)
 class _OpenUnit(Generic[Q]):
-    """A unit with unsettled inquiries, and the number of its slices in flight or waiting."""
+    """A unit with unsettled questions, and the number of its slices in flight or waiting."""
 
     unit: Unit
-    inquiries: dict[Place, Q]
+    questions: dict[Place, Q]
     cost: UnitStats = field(default_factory=UnitStats)
     slices: int = 0
 
     @property
     def unsettled(self) -> list[Place]:
-        """The places of inquiries that need another request."""
-        return [place for place, inquiry in self.inquiries.items() if not inquiry.settled]
+        """The places of questions that need another request."""
+        return [place for place, question in self.questions.items() if not question.settled]
 
     def requests(self, places: Sequence[Place]) -> list[Any]:
-        """Return the next requests of inquiries."""
-        return [self.inquiries[place].request() for place in places]
+        """Return the next requests of questions."""
+        return [self.questions[place].request() for place in places]
 
     def take_answer(self, place: Place, answer: object) -> list[Place]:
-        """Take an answer; return the places of inquiries that need another request."""
-        parts = self.inquiries.pop(place).after_answer(answer)
+        """Take an answer; return the places of questions that need another request."""
+        parts = self.questions.pop(place).after_answer(answer)
         places = [place] if len(parts) == 1 else [(*place, n) for n in range(len(parts))]
-        self.inquiries.update(zip(places, parts, strict=True))
-        return [p for p in places if not self.inquiries[p].settled]
+        self.questions.update(zip(places, parts, strict=True))
+        return [p for p in places if not self.questions[p].settled]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Slice(Generic[Q]):
-    """Some requests of a unit, and the places of their inquiries."""
+    """Some requests of a unit, and the places of their questions."""
 
     key: str
     of: _OpenUnit[Q]
@@ -127,13 +127,15 @@ class _Slice(Generic[Q]):
 class _BatchSource(Source[Any], Generic[Q]):
     """The batches of a stage's requests, taken by an engine as soon as they may be sent."""
 
-    def __init__(self, pump: RequestDispatcher[Q], stage: Stage) -> None:
-        self._pump = pump
+    def __init__(self, dispatcher: RequestDispatcher[Q], stage: Stage) -> None:
+        self._dispatcher = dispatcher
         self._stage = stage
         self._flow = stage.flow
-        self._line = pump.line
-        self._budget = pump.run.budget
-        self._warnings = RunWarnings(pump.run.store, stage.planned.iteration, stage.planned.stage)
+        self._client = dispatcher.client
+        self._budget = dispatcher.run.budget
+        self._warnings = RunWarnings(
+            dispatcher.run.store, stage.planned.iteration, stage.planned.stage
+        )
         self._units = deque(stage.pending)
         self._following: _OpenUnit[Q] | None = None
         self._admits = True
@@ -193,7 +195,7 @@ class _BatchSource(Source[Any], Generic[Q]):
         if not self._waiting:
             raise StopIteration
         if not (fitting := self._fitting()):
-            self._budget.refuse(self._line.most(self._waiting[0].requests[:1]))
+            self._budget.refuse(self._client.most(self._waiting[0].requests[:1]))
             raise StopIteration
         return self._send(self._take(fitting))
 
@@ -201,10 +203,10 @@ class _BatchSource(Source[Any], Generic[Q]):
         """Take the answers to a slice: commit its unit if that settles it, else keep them."""
         flight = self._away.pop(key)
         opened = flight.of
-        cost = self._line.actual_cost(flight.requests, answers, again=flight.again)
-        self._line.note_failures(answers)
-        self._warnings.note(self._line.remarks(answers))
-        names = [self._line.name(request) for request in flight.requests]
+        cost = self._client.actual_cost(flight.requests, answers, again=flight.again)
+        self._client.note_failures(answers)
+        self._warnings.note(self._client.remarks(answers))
+        names = [self._client.name(request) for request in flight.requests]
         again = [
             place
             for at, answer in zip(flight.places, answers, strict=True)
@@ -214,7 +216,7 @@ class _BatchSource(Source[Any], Generic[Q]):
         opened.slices -= 1
         whole = not again and not opened.slices
         if not whole or self._stage.commits_later:
-            self._keep(flight, cost, self._line.serialize(names, answers))
+            self._keep(flight, cost, self._client.serialize(names, answers))
         if whole:
             self._commit(opened)
         else:
@@ -247,13 +249,13 @@ class _BatchSource(Source[Any], Generic[Q]):
         The last units before a limit begin one at a time. The very last one sends as many requests
         as fit into the budget, and their answers are kept.
         """
-        requests, line = following.requests(following.unsettled), self._line
-        expected, first = line.expected_cost(requests), line.most(requests[:SLICE])
+        requests, client = following.requests(following.unsettled), self._client
+        expected, first = client.expected_cost(requests), client.most(requests[:SLICE])
         if self._budget.expects(expected) and self._budget.fits(first):
             return "now"
         if self._budget.spending:
             return "later"
-        least = line.most(requests[:1])
+        least = client.most(requests[:1])
         if self._budget.fits(least):
             return "now"
         self._budget.refuse(least)
@@ -265,14 +267,14 @@ class _BatchSource(Source[Any], Generic[Q]):
         opened, self._following = self._following, None
         if opened is None:
             raise RuntimeError("no unit is ready to begin")
-        expected = self._line.expected_cost(opened.requests(opened.unsettled))
+        expected = self._client.expected_cost(opened.requests(opened.unsettled))
         self._budget.open(opened.unit.key, expected)
         return opened
 
     def _open_unit(self, unit: Unit) -> _OpenUnit[Q] | None:
         """Open a unit with its kept answers; one without a question is committed at once."""
-        inquiries = {(n,): inquiry for n, inquiry in enumerate(self._pump.work(unit))}
-        opened = _OpenUnit(unit=unit, inquiries=inquiries)
+        questions = {(n,): question for n, question in enumerate(self._dispatcher.work(unit))}
+        opened = _OpenUnit(unit=unit, questions=questions)
         if self._budget.has_kept(unit.key):
             self._take_kept_answers(opened)
         if opened.unsettled:
@@ -282,30 +284,30 @@ class _BatchSource(Source[Any], Generic[Q]):
 
     def _take_kept_answers(self, opened: _OpenUnit[Q]) -> None:
         """Apply the answers that an earlier attempt paid for."""
-        journal = self._pump.run.store.journal
+        journal = self._dispatcher.run.store.journal
         kept = {
             name: answer
             for text in journal.replies(opened.unit.key)
-            for name, answer in self._line.read(text).items()
+            for name, answer in self._client.read(text).items()
         }
         open_ = opened.unsettled
         while open_:
             place = open_.pop()
-            inquiry = opened.inquiries[place]
-            request = inquiry.request()
-            if (name := self._line.name(request)) in kept:
-                again = inquiry.attempts > 0
-                opened.cost += self._line.actual_cost([request], [kept[name]], again=again)
+            question = opened.questions[place]
+            request = question.request()
+            if (name := self._client.name(request)) in kept:
+                again = question.attempts > 0
+                opened.cost += self._client.actual_cost([request], [kept[name]], again=again)
                 open_ += opened.take_answer(place, kept[name])
 
     def _fitting(self) -> int:
         """Return how many requests of the next slice the budget has room for."""
         requests = self._waiting[0].requests
-        if not self._budget.limited or self._budget.fits(self._line.most(requests)):
+        if not self._budget.limited or self._budget.fits(self._client.most(requests)):
             return len(requests)
         most = Cost()
         for number, request in enumerate(requests):
-            most += self._line.most([request])
+            most += self._client.most([request])
             if not self._budget.fits(most):
                 return number
         return len(requests)
@@ -327,7 +329,7 @@ class _BatchSource(Source[Any], Generic[Q]):
     ) -> None:
         """Queue slices of a unit for sending; before all others if `first`."""
         by_round = [
-            [place for place in places if (opened.inquiries[place].attempts > 0) is again]
+            [place for place in places if (opened.questions[place].attempts > 0) is again]
             for again in (False, True)
         ]
         slices = [
@@ -354,19 +356,19 @@ class _BatchSource(Source[Any], Generic[Q]):
         return f"{opened.unit.key}/{next(self._numbers)}"
 
     def _send(self, going: _Slice[Q]) -> Any:
-        most = self._line.most(going.requests)
+        most = self._client.most(going.requests)
         self._budget.reserve(going.of.unit.key, most, slice_=going.key)
         self._away[going.key] = going
-        return self._line.batch(going.key, going.requests, again=going.again)
+        return self._client.batch(going.key, going.requests, again=going.again)
 
     def _keep(self, flight: _Slice[Q], cost: UnitStats, replies: str | None) -> None:
         if replies is not None:
-            spent = cost_of(cost, judge=self._line.judge)
+            spent = cost_of(cost, judge=self._client.judge)
             self._budget.keep(flight.of.unit.key, flight.key, spent, replies)
 
     def _commit(self, opened: _OpenUnit[Q]) -> None:
-        inquiries = [inquiry for _, inquiry in sorted(opened.inquiries.items(), key=_place)]
-        self._pump.commit(opened.unit, inquiries, opened.cost)
+        questions = [question for _, question in sorted(opened.questions.items(), key=_place)]
+        self._dispatcher.commit(opened.unit, questions, opened.cost)
 
 
 def _place(item: tuple[Place, object]) -> Place:

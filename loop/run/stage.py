@@ -66,7 +66,7 @@ class StageScheduler:
     _error: BaseException | None = field(default=None, init=False)
     _broken: bool = field(default=False, init=False)
     _abandoned: bool = field(default=False, init=False)
-    _paying: threading.local = field(default_factory=threading.local, init=False)
+    _thread: threading.local = field(default_factory=threading.local, init=False)
 
     def __post_init__(self) -> None:
         self.store.on_settled = self._settle
@@ -114,7 +114,7 @@ class StageScheduler:
             Stopped: in any other thread.
         """
         if self._error is not None:
-            if getattr(self._paying, "is_payment", False):
+            if getattr(self._thread, "runs_stage", False):
                 raise Stopped
             raise self._drain(patient=isinstance(self._error, PendingAgainError))
 
@@ -229,7 +229,7 @@ class StageScheduler:
             return reached() or (self.changed.wait(TURN_S) and reached())
 
     def _run(self, stage: Ongoing, body: Callable[[], None]) -> None:
-        self._paying.is_payment = True
+        self._thread.runs_stage = True
         try:
             body()
         except BaseException as error:  # noqa: BLE001 -- the main thread raises it

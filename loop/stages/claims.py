@@ -24,7 +24,7 @@ from ...stores.records import Breakdown, Candidate, Claim
 from ..run.handles import Rows
 from ..run.iteration import Iteration
 from ..run.run import Verb
-from .judging import PENDING, JudgedStage, Posed, judge_line, judge_params
+from .judging import PENDING, JudgedStage, Posed, judge_client, judge_params
 
 BREAK_UP, JUDGE_CLAIMS = Verb("break_up"), Verb("judge_claims")
 NOT_WRITTEN = frozenset({"failed", "overlong", "truncated_thinking"})
@@ -39,7 +39,7 @@ def break_up(it: Iteration, answers: Rows[Candidate], judge: FactJudge) -> Rows[
     breaking = BreakingUp(
         run=it.run,
         iteration=it.number,
-        line=judge_line(it.run, it.run.models.feedback, config),
+        client=judge_client(it.run, it.run.models.feedback, config),
         attempts=config.attempts,
         templates=judge,
         answers=lambda chunk: it.chunk(answers, chunk),
@@ -55,7 +55,7 @@ def judge_claims(it: Iteration, broken: Rows[Breakdown], judge: FactJudge) -> Ro
     judging = JudgingClaims(
         run=it.run,
         iteration=it.number,
-        line=judge_line(it.run, it.run.models.feedback, config),
+        client=judge_client(it.run, it.run.models.feedback, config),
         attempts=config.attempts,
         templates=judge,
         broken=lambda chunk: it.chunk(broken, chunk),

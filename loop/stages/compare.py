@@ -122,7 +122,7 @@ def _compare(
     order: Ordering | None = None,
     keyed_on: Keying | None = None,
 ) -> Rows[Preference]:
-    """Pay a stage for each annotator.
+    """Plan and run a stage for each annotator.
 
     `matched` gives the matches of a chunk of prompts, `which` the part of the keys that identifies
     their choice.
@@ -136,7 +136,7 @@ def _compare(
         annotating = Annotating(
             run=it.run,
             iteration=it.number,
-            line=annotator_line(it.run, annotator),
+            client=annotator_client(it.run, annotator),
             attempts=config.attempts,
             verb=verb,
             panel=panel,
@@ -379,8 +379,8 @@ class Annotating(JudgedStage[Showings, PairChoice, Preference]):
         return self.run.config.prompts.input == "headed"
 
 
-def annotator_line(run: Run, annotator: Annotator) -> EngineClient:
-    """Return the line to an annotator's model, which is sampled as its profile says."""
+def annotator_client(run: Run, annotator: Annotator) -> EngineClient:
+    """Return the client of an annotator's model, which is sampled as its profile says."""
     served = run.models.annotators[annotator.model]
     again = Sampling(
         temperature=max(annotator.temperature, RETRY_TEMPERATURE),

@@ -49,7 +49,7 @@ def complete(it: Iteration, prompts: Prompts, *, n: int) -> Rows[Candidate]:
 def _complete(
     it: Iteration, completers: Completers, model: PoolModel, prompts: Prompts, n: int
 ) -> Rows[Candidate]:
-    """Pay the stage of one model: the completions that it was drawn for."""
+    """Plan and run the stage of one model: the completions that it was drawn for."""
     served = it.policy if model.is_policy else it.run.models.completers[model.name]
     sampling, mix = model.sampling_of(it.run.config.policy.sampling), completers.mix_of(model)
     weights, seed = completers.pool.weights, it.run.config.seed

@@ -35,7 +35,7 @@ from .judging import (
     Replies,
     equal_params,
     group_equal,
-    judge_line,
+    judge_client,
     judge_params,
     sharing_counts,
 )
@@ -132,15 +132,15 @@ def critique_stage(
 
     `judge` replaces the critic's model. See `Critiquing` for the other arguments.
     """
-    config, line = run.config.critic, None
+    config, client = run.config.critic, None
     kind = kind or config.kind
     if kind != "verifier":
         warmth = SAMPLES_TEMPERATURE if sample > FIRST else None
-        line = judge_line(run, judge or run.models.feedback, config, temperature=warmth)
+        client = judge_client(run, judge or run.models.feedback, config, temperature=warmth)
     return Critiquing(
         run=run,
         iteration=iteration,
-        line=line,
+        client=client,
         attempts=config.attempts,
         kind=kind,
         candidates=candidates,

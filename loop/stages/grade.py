@@ -30,7 +30,7 @@ from .judging import (
     Posed,
     equal_params,
     group_equal,
-    judge_line,
+    judge_client,
     judge_params,
     sharing_counts,
 )
@@ -76,7 +76,7 @@ def score_answers(it: Iteration, answers: Rows[Candidate], form: AnswerForm) -> 
     scoring = ScoringAnswers(
         run=it.run,
         iteration=it.number,
-        line=judge_line(it.run, it.run.models.answer_judge, settings),
+        client=judge_client(it.run, it.run.models.answer_judge, settings),
         attempts=settings.attempts,
         form=form,
         answers=lambda chunk: it.chunk(answers, chunk),
@@ -87,14 +87,14 @@ def score_answers(it: Iteration, answers: Rows[Candidate], form: AnswerForm) -> 
 
 
 def _grade_aspect(it: Iteration, aspect: GradedAspect, candidates: Rows[Candidate]) -> Planned:
-    """Pay the stage of one aspect."""
+    """Plan and run the stage of one aspect."""
     grader, config = it.run.grader, it.run.config.grading
     if grader is None:
         raise RuntimeError("this run was opened without a grader: see `grader_of`")
     grading = Grading(
         run=it.run,
         iteration=it.number,
-        line=judge_line(it.run, it.run.models.grader, config),
+        client=judge_client(it.run, it.run.models.grader, config),
         attempts=config.attempts,
         grader=grader,
         aspect=aspect,

@@ -159,7 +159,7 @@ class JudgedStage(ABC, Generic[S, T, Judgement]):
     """A stage in which a judge answers questions about the subjects of each chunk.
 
     A verb's subclass defines the subjects with their rows before the question, the question, and
-    the contents of a row after it. `line` leads to the judge, which may give `attempts` replies to
+    the contents of a row after it. `client` asks the judge, which may give `attempts` replies to
     each question; None if all rows are final before. `committed` is called with the chunk of each
     committed unit.
     """
@@ -167,7 +167,7 @@ class JudgedStage(ABC, Generic[S, T, Judgement]):
     row_type: ClassVar[type[Any]]
     run: Run
     iteration: int
-    line: EngineClient | None
+    client: EngineClient | None
     attempts: int
     committed: Callable[[int], None] = lambda _: None
 
@@ -179,20 +179,20 @@ class JudgedStage(ABC, Generic[S, T, Judgement]):
     @property
     def params(self) -> Mapping[str, Json]:
         """The parameters of the units' keys, without the rows that they read."""
-        attempts = {} if self.line is None else {"attempts": self.attempts}
+        attempts = {} if self.client is None else {"attempts": self.attempts}
         return {**self.identity, **attempts}
 
     @property
     def judge(self) -> Served:
         """The judge's model."""
-        if self.line is None:
+        if self.client is None:
             raise RuntimeError("this stage asks no judge")
-        return self.line.served
+        return self.client.served
 
     @property
     def where(self) -> Places:
         """The places in which the judge runs."""
-        return MAIN_THREAD if self.line is None else self.run.places.of(self.judge)
+        return MAIN_THREAD if self.client is None else self.run.places.of(self.judge)
 
     @abstractmethod
     def _depends_on(self) -> Mapping[str, Json]:
@@ -312,13 +312,13 @@ class JudgedStage(ABC, Generic[S, T, Judgement]):
                     count.add(reading.status, one.text)
             count.require_read(run.config, run.store.folder, stage.planned.stage, fewest=FEWEST)
 
-        if self.line is None:
+        if self.client is None:
             for unit in stage.units():
                 commit(unit, self._requests(unit.chunk, replies(unit)), UnitStats())
             return
         RequestDispatcher(
             run=run,
-            line=self.line,
+            client=self.client,
             work=lambda unit: self._requests(unit.chunk, replies(unit)),
             commit=commit,
         ).run_units(stage)
@@ -376,10 +376,10 @@ class JudgedStage(ABC, Generic[S, T, Judgement]):
                 yield digest([key, "replies", replies.most]), (before, replies)
 
 
-def judge_line(
+def judge_client(
     run: Run, judge: Served, settings: JudgeSettings, *, temperature: float | None = None
 ) -> EngineClient:
-    """Return the line to a judge that is sampled by `settings`, or at another temperature."""
+    """Return the client of a judge that is sampled by `settings`, or at another temperature."""
     first = with_room(run, judge, engine_sampling(settings.sampling, temperature=temperature))
     again = replace(first, temperature=RETRY_TEMPERATURE)
     return EngineClient(run=run, served=judge, first=first, again=again, judge=True)

@@ -124,7 +124,7 @@ class Scoring:
 
         RequestDispatcher(
             run=self.run,
-            line=ScorerClient(scorer=self.run.models.scorer(folder)),
+            client=ScorerClient(scorer=self.run.models.scorer(folder)),
             work=lambda unit: list(map(asked, work(unit))),
             commit=commit,
         ).run_units(stage)

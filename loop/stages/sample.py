@@ -213,7 +213,9 @@ def draw_candidates(
 
         RequestDispatcher(
             run=run,
-            line=EngineClient(run=run, served=served, first=settings, again=settings, judge=judge),
+            client=EngineClient(
+                run=run, served=served, first=settings, again=settings, judge=judge
+            ),
             work=lambda unit: list(map(drawing, work(unit))),
             commit=commit,
         ).run_units(stage)

@@ -30,7 +30,7 @@ from ..run.handles import Planned, Prompts, chunk_prompts, content_key
 from ..run.iteration import Iteration
 from ..run.run import Run, Verb, Work
 from ..run.stop import NothingToTrainOn
-from .judging import PENDING, JudgedStage, Posed, judge_line, judge_params
+from .judging import PENDING, JudgedStage, Posed, judge_client, judge_params
 from .reward import Scoring, reward
 from .sample import sample
 from .unscored import REVIEW
@@ -161,7 +161,7 @@ def review_prompts(
     reviewing = Reviewing(
         run=run,
         iteration=ITERATION,
-        line=judge_line(run, run.models.reviewer, config),
+        client=judge_client(run, run.models.reviewer, config),
         attempts=config.attempts,
         reviewer=reviewer,
         prompts=chunks,

@@ -81,7 +81,7 @@ def try_trainings(
 def _run_units(
     it: Iteration, answers: Rows[Candidate], twos: Sequence[Two], method: Trained, name: str
 ) -> Planned:
-    """Pay the step of one method."""
+    """Plan and run the step of one method."""
     params: Json = {
         "method": method,
         "policy": it.policy.params,

@@ -27,7 +27,7 @@ from ..run.reporter import UnitStats
 from ..run.stage import Stage
 from ..run.unread_replies import FEWEST, ReplyCount
 from .critique import UNASKED, Critiquing, critique_stage
-from .judging import Replies, judge_line
+from .judging import Replies, judge_client
 
 PASSED = 1
 LONGEST_QUESTION = 32
@@ -89,7 +89,7 @@ class StepJudges:
     def where(self) -> Places:
         """The places that the judges need."""
         judging = self._judging("critic") if "critic" in self.sources else None
-        return ELSEWHERE if judging is None or judging.line is None else judging.where
+        return ELSEWHERE if judging is None or judging.client is None else judging.where
 
     def most(self, prompts: Sequence[Prompt], answers: int) -> Cost:
         """Return the cost of judging `answers` answers to some of the prompts, each judged once."""
@@ -97,7 +97,7 @@ class StepJudges:
             return Cost()
         run = self.it.run
         longest = sorted(prompts, key=lambda prompt: len(prompt.instruction))[-LONGEST_QUESTION:]
-        line = judge_line(run, run.models.feedback, run.config.critic)
+        client = judge_client(run, run.models.feedback, run.config.critic)
 
         def cost_of(prompt: Prompt) -> Cost:
             """Return the cost of the critic's question about an empty answer."""
@@ -106,7 +106,7 @@ class StepJudges:
             request = Request(
                 request_id=name, messages=question.messages, seed=0, schema=question.schema
             )
-            return line.most([request])
+            return client.most([request])
 
         one = max(map(cost_of, longest), key=lambda cost: cost.tokens)
         answer = run.config.policy.sampling.max_tokens
@@ -139,7 +139,7 @@ class StepJudges:
             named = {judging.critique_id(candidate): candidate for candidate in candidates}
             pending += [candidate for name, candidate in named.items() if name not in by_id]
             critiques += [by_id[name] for name in named if name in by_id]
-            if judging.line is None:
+            if judging.client is None:
                 answered = [c for c in pending if c.finish_reason not in UNASKED]
                 critiques += judging.verifier_critiques(answered)
             elif pending:

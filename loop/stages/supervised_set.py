@@ -171,7 +171,7 @@ class Supervision:
         )
 
     def as_job(self, work: Path) -> SupervisedSet:
-        """Leave the set in one file in a trainer's work folder, and return it as a job takes it.
+        """Write the set into one file in a trainer's work folder, and return it as a job takes it.
 
         The lake's own files of iterations that are over may be packed while the trainer reads.
         """

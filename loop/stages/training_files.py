@@ -27,7 +27,7 @@ IDS: Mapping[TrainedRow, tuple[str, ...]] = {
 
 
 def thoughts_file(run: Run, row_type: TrainedRow, keys: Sequence[str], folder: Path) -> Path | None:
-    """Leave the thoughts of the answers in rows in a file, where they are trained; else None."""
+    """Write the thoughts of the answers into a file if they are trained; else return None."""
     if run.config.training.thought != "own":
         return None
     tables = [as_frame(run.store.table(row_type, key)) for key in keys]
@@ -48,7 +48,7 @@ def thoughts_file(run: Run, row_type: TrainedRow, keys: Sequence[str], folder: P
 
 
 def rows_file(folder: Path, row_type: TrainedRow, rows: pl.DataFrame) -> Path:
-    """Leave rows to train on in a file of a folder, and return it."""
+    """Write rows to train on into a file of a folder, and return it."""
     return write_rows(make_folder(folder), to_table(row_type, as_arrow(rows)))
 
 
@@ -57,7 +57,7 @@ def prompts_file(
     prompts: Sequence[Prompt],
     references: Mapping[str, ReferenceReward] | None = None,
 ) -> Path:
-    """Leave the prompts in a Parquet file in a folder, and return it; equal prompts, equal file.
+    """Write the prompts into a Parquet file in a folder, and return it; equal prompts, equal file.
 
     With `references`, one for each prompt's id, it has the columns of these, too.
     """

@@ -12,8 +12,8 @@ from lpfloop.stores.journal_reader import Cost, Unit
 
 def source_under(budget: Any) -> _BatchSource[Any]:
     """Return the source of one unit with one request; waiting fails the test."""
-    inquiry = SimpleNamespace(settled=False, attempts=0, request=lambda: "a request")
-    line = SimpleNamespace(
+    question = SimpleNamespace(settled=False, attempts=0, request=lambda: "a request")
+    client = SimpleNamespace(
         most=lambda requests: Cost(tokens=len(requests)),
         expected_cost=lambda requests: Cost(tokens=len(requests)),
         batch=lambda key, requests, again: (key, requests, again),
@@ -28,8 +28,8 @@ def source_under(budget: Any) -> _BatchSource[Any]:
     )
     journal = SimpleNamespace(events=lambda _: [])
     run = SimpleNamespace(budget=budget, store=SimpleNamespace(journal=journal))
-    pump = SimpleNamespace(run=run, line=line, work=lambda _: [inquiry])
-    return _BatchSource(cast("Any", pump), cast("Any", stage))
+    dispatcher = SimpleNamespace(run=run, client=client, work=lambda _: [question])
+    return _BatchSource(cast("Any", dispatcher), cast("Any", stage))
 
 
 def test_budget_spent_by_another_stage_meanwhile() -> None:

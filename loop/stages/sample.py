@@ -17,7 +17,7 @@ from ..run.iteration import Iteration, add_control
 from ..run.models import Served
 from ..run.reporter import UnitStats
 from ..run.request_dispatcher import RequestDispatcher
-from ..run.run import Verb, Work
+from ..run.run import Run, Verb, Work
 from ..run.stage import Stage
 
 S = TypeVar("S")
@@ -29,6 +29,13 @@ CUT_IN_THOUGHT = (
     "{} of {} answers were cut inside their thought and are not used: raise max_tokens ({}) of "
     "their sampling, or set engine.chat_template_kwargs so that the model thinks less"
 )
+
+CUT_OFF = (
+    "{} of {} answers were cut off at max_tokens ({}): no pair or demonstration is made of them; "
+    "raise max_tokens of their sampling, or ask for shorter answers"
+)
+MOST_CUT, FEW_ANSWERS = 0.2, 20
+"""The share of answers to learn from that may be cut off, and too few answers for a warning."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -219,16 +226,24 @@ def draw_candidates(
             work=lambda unit: list(map(drawing, work(unit))),
             commit=commit,
         ).run_units(stage)
-        if cut := ends["truncated_thinking"]:
+        answers, message, cut = ends.total(), CUT_IN_THOUGHT, ends["truncated_thinking"]
+        if not cut and _leaves_out_cut(run, kind) and answers >= FEW_ANSWERS:
+            message, cut = CUT_OFF, ends["length"] if ends["length"] > MOST_CUT * answers else 0
+        if cut:
             run.reporter.note(
-                CUT_IN_THOUGHT.format(cut, ends.total(), sampling.max_tokens),
+                message.format(cut, answers, sampling.max_tokens),
                 "warning",
                 code="W-TRUNCATED",
                 iteration=it.number,
                 truncated=cut,
-                answers=ends.total(),
+                answers=answers,
             )
 
     places = run.places.of(served)
     planned = run.run_stage(it.number, label, pending, run_units, places=places, judge=judge)
     return Rows(row_type=Candidate, stages=(planned,))
+
+
+def _leaves_out_cut(run: Run, kind: CandidateKind) -> bool:
+    """Whether answers of this kind are learned from, unless they were cut off."""
+    return kind in ("sample", "refinement") and run.config.annotation.cut_answers == "left_out"

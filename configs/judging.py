@@ -152,11 +152,19 @@ People = Literal["decide", "ignored"]
 """The weight of people's ratings if the critic has rated the same answer."""
 
 
+CutAnswers = Literal["left_out", "rejected"]
+
+
 class PairsConfig(Section):
     """How pairs are chosen and balanced before training."""
 
     people: People = semantic(
         "decide", "ratings by people of answers that the critic rates, too: they decide, or ignored"
+    )
+    cut_answers: CutAnswers = semantic(
+        "left_out",
+        "by rule success_vs_failure, answers that the critic fails and that were cut off at "
+        "max_tokens: in no pair, or rejected in pairs",
     )
     balance_length: bool = semantic(
         default=False,

@@ -152,13 +152,15 @@ def judge(
     verdict_rows: pl.DataFrame | None = None,
 ) -> pl.DataFrame:
     """Add to each candidate its reward and the columns of `verdicts`."""
-    whole = (pl.col("finish_reason") == "stop") & pl.col("text").str.contains(VISIBLE)
+    shown = pl.col("text").str.contains(VISIBLE)
+    whole = (pl.col("finish_reason") == "stop") & shown
+    cut = pl.when((pl.col("finish_reason") == "length") & shown).then(pl.lit(value=True))
     scores = rewards.select("candidate_id", reward="score")
     if verdict_rows is None:
         # Not at import: a process that has started Polars' threads must not be forked.
         verdict_rows = verdicts(empty_frame("critiques"))
     return (
-        candidates.select("prompt_id", "candidate_id", "text", usable=whole)
+        candidates.select("prompt_id", "candidate_id", "text", usable=whole, cut=cut)
         .join(last_of_candidate(scores), on="candidate_id", how="left", maintain_order="left")
         .join(last_of_candidate(verdict_rows), on="candidate_id", how="left", maintain_order="left")
         .with_columns(

@@ -12,13 +12,13 @@ all of the top k. By the mean rating (self-rewarding, Yuan et al., 2024, Section
 `rating_extremes`: as `reward_extremes`, with the critiques' mean ratings.
 
 Choices for which the paper is silent. A candidate that is empty, truncated or not rated (for the
-rule) is on neither side. Each negative is used once, so there are at most as many pairs as
-negatives. A text is never on both sides of a pair, no two pairs of a prompt have the same two
-texts, and no two demonstrations the same text; texts that differ only in white space count as the
-same. The positives of pairs may have the same text, each against another negative, unless they are
-to be `distinct`: then the top k have k different texts, each represented by its best candidate. A
-text also occurs at most once among a prompt's unpaired answers; a text that was judged both ways is
-left out.
+rule) is on neither side, unless `cut_answers` are rejected. Each negative is used once, so there
+are at most as many pairs as negatives. A text is never on both sides of a pair, no two pairs of a
+prompt have the same two texts, and no two demonstrations the same text; texts that differ only in
+white space count as the same. The positives of pairs may have the same text, each against another
+negative, unless they are to be `distinct`: then the top k have k different texts, each represented
+by its best candidate. A text also occurs at most once among a prompt's unpaired answers; a text
+that was judged both ways is left out.
 
 All prompts of a frame are processed at once, by columns; only negatives are drawn prompt by prompt,
 as each prompt has its own seed. The result depends neither on the order of the candidates nor on
@@ -33,6 +33,7 @@ from typing import Final, Literal, NamedTuple, get_args
 
 import polars as pl
 
+from ...configs.judging import CutAnswers
 from ...stores.keys import derive_seed
 from ...stores.records import Demonstration, FilterCount, Pair, UnpairedAnswer
 from ...stores.schemas import TABLES
@@ -79,6 +80,7 @@ BY_REWARD: frozenset[str] = frozenset({"top_reward", EXTREMES})
 LOWEST_FIRST: frozenset[str] = frozenset({EXTREMES, RATED_EXTREMES})
 """The rules that take the lowest negatives first; others draw negatives at random."""
 
+BY_CRITIQUE: Final = "success_vs_failure"
 EITHER: Final = "success_or_failure"
 
 TrainedRow = type[Pair | Demonstration | UnpairedAnswer]
@@ -98,13 +100,15 @@ REPEATED, CONTRADICTED = "repeated", "contradicted"
 class Pairing(Origin):
     """How to pair: the rule, how many positives a prompt, and the seeds of the random draw.
 
-    `distinct` positives of a prompt have different texts, as demonstrations always have.
+    `distinct` positives of a prompt have different texts, as demonstrations always have. If
+    `cut_answers` are rejected, a candidate that was cut off and fails is a negative, too.
     """
 
     rule: Rule
     top_k: int
     root_seed: int
     distinct: bool = False
+    cut_answers: CutAnswers = "left_out"
 
 
 _Offers = dict[str, tuple[list[int], list[int]]]
@@ -199,6 +203,9 @@ def _worth(rule: Rule) -> str:
 def _split(ranked: pl.DataFrame, how: Pairing) -> pl.DataFrame:
     """Split the sides: the top k positives of each prompt, and all negatives."""
     rated, able, negative = SIDES[how.rule]()
+    if how.cut_answers == "rejected":
+        cut = pl.col("failure") & pl.col("cut").fill_null(value=False)
+        rated, negative = rated | cut, negative | cut
     # One after the other: a window inside of another one sees but the rows of the outer.
     split = ranked.with_columns(rated=rated, able=able)
     counted, taken = pl.col("able"), pl.col("positive")

@@ -24,7 +24,7 @@ from ...stores.records import (
 from ...stores.schemas import RowsByType
 from ..data.binarize import Binarising, add_scores, binarisation_counts, binarised_pairs
 from ..data.judged_candidates import READ, Deciding, judge, verdicts
-from ..data.pairs import DERIVE, EITHER, Pairing, Rule
+from ..data.pairs import BY_CRITIQUE, DERIVE, EITHER, Pairing, Rule
 from ..lake.annotations.bring_in import bring_in
 from ..run.handles import D, JudgedRows, Rows
 from ..run.iteration import Iteration
@@ -69,7 +69,14 @@ def _commit_made(
     top_k: int,
 ) -> Rows[D]:
     """Commit the rows that a rule makes of each prompt's candidates, and each prompt's outcome."""
-    how = Pairing(rule=rule, top_k=top_k, root_seed=it.run.config.seed, iteration=it.number)
+    cut = it.run.config.pairs.cut_answers if rule == BY_CRITIQUE else "left_out"
+    how = Pairing(
+        rule=rule,
+        top_k=top_k,
+        root_seed=it.run.config.seed,
+        iteration=it.number,
+        cut_answers=cut,
+    )
     basis = _PairedOn.of(it, judged, verb.name)
 
     def make(unit: Unit) -> RowsByType:
@@ -89,6 +96,7 @@ def _commit_made(
         "rule": rule,
         **({} if rule == EITHER else {"top_k": top_k}),
         **({} if agreement is None else {"agreement": agreement}),
+        **({} if cut == "left_out" else {"cut_answers": cut}),
     }
     return it.rows(row_type, verb.name, basis.work(verb, params), make)
 

@@ -32,7 +32,7 @@ CUT_IN_THOUGHT = (
 
 CUT_OFF = (
     "{} of {} answers were cut off at max_tokens ({}): no pair or demonstration is made of them; "
-    "raise max_tokens of their sampling, or ask for shorter answers"
+    "raise max_tokens of their sampling, or set pairs.cut_answers=rejected"
 )
 MOST_CUT, FEW_ANSWERS = 0.2, 20
 """The share of answers to learn from that may be cut off, and too few answers for a warning."""
@@ -246,4 +246,5 @@ def draw_candidates(
 
 def _leaves_out_cut(run: Run, kind: CandidateKind) -> bool:
     """Whether answers of this kind are learned from, unless they were cut off."""
-    return kind in ("sample", "refinement") and run.config.annotation.cut_answers == "left_out"
+    learned = run.config.pairs.cut_answers, run.config.annotation.cut_answers
+    return kind in ("sample", "refinement") and learned == ("left_out", "left_out")

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 
 import polars as pl
 
-from ....configs.judging import People
+from ....configs.judging import CutAnswers, People
 from ....configs.load import stored_config
 from ....configs.mistakes import did_you_mean, list_names
 from ....configs.recipes import Binarisation
@@ -39,6 +39,7 @@ from ...data.binarize import (
 from ...data.judged_candidates import READ, Agreement, Deciding, verdicts
 from ...data.lessons import GRADED_CRITIQUE, graded_lessons
 from ...data.pairs import (
+    BY_CRITIQUE,
     BY_REWARD,
     DERIVE,
     EITHER,
@@ -274,6 +275,9 @@ def _paired(run: RunReader, request: DerivationRequest) -> KeptTable:
     deciding = Deciding(
         people=request.people or own.people, agreement=request.agreement or own.agreement
     )
+    cut: CutAnswers = "left_out"
+    if rule == BY_CRITIQUE:
+        cut = config.get("pairs", {}).get("cut_answers", cut)
     iterations = JUDGED.iterations(run, request.iteration)
     for number in iterations:
         _require_readable(run, rule, number, request.critiques)
@@ -292,6 +296,7 @@ def _paired(run: RunReader, request: DerivationRequest) -> KeptTable:
         seed=seed,
         critiques=request.critiques,
         **({"distinct_positives": True} if distinct else {}),
+        **({} if cut == "left_out" else {"cut_answers": cut}),
         **({} if rule in BY_REWARD else _who_decides(run, iterations, deciding)),
     )
     made = (
@@ -300,7 +305,14 @@ def _paired(run: RunReader, request: DerivationRequest) -> KeptTable:
         for one in derive(
             run,
             row_type,
-            Pairing(rule=rule, top_k=top_k, root_seed=seed, iteration=number, distinct=distinct),
+            Pairing(
+                rule=rule,
+                top_k=top_k,
+                root_seed=seed,
+                iteration=number,
+                distinct=distinct,
+                cut_answers=cut,
+            ),
             request.critiques,
             deciding,
         )

@@ -91,6 +91,23 @@ def paired(rows, rule="success_vs_failure", top_k=3, seed=0, prompts=(ASKED,), *
     return frame_rows(Pair, made.rows), outcomes[0] if len(prompts) == 1 else outcomes
 
 
+def test_cut_failures_are_rejected():
+    rows = [
+        judged("whole success", [1], 1.0),
+        judged("cut success", [1], 3.0, finish="length"),
+        judged("cut failure", [-1], 2.0, finish="length"),
+        judged("failed request", [-1], 2.0, finish="failed"),
+        judged("blank", [-1], 2.0, text=" ", finish="length"),
+    ]
+    how = Pairing(rule="success_vs_failure", top_k=3, root_seed=0, iteration=1)
+    prompts = rows_frame(Prompt, [ASKED])
+    assert not len(pair(frames(rows), prompts, how).rows)
+    made = pair(frames(rows), prompts, replace(how, cut_answers="rejected"))
+    (found,) = frame_rows(Pair, made.rows)
+    assert (found.chosen_id, found.rejected_id) == ("cand-whole success", "cand-cut failure")
+    assert (found.chosen_cut, found.rejected_cut) == (None, True)
+
+
 def demonstrated(rows, rule, top_k):
     how = Pairing(rule=rule, top_k=top_k, root_seed=0, iteration=1)
     made = demonstrate(frames(rows), rows_frame(Prompt, [ASKED]), how)

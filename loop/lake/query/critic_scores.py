@@ -65,9 +65,7 @@ def critic_scores(run: RunReader, iteration: int | None = None) -> list[CriticSc
     if judged_by_verifier(run):
         return []
     answers = verified_answers(run, iteration)
-    parts = answers.sort("iteration", "benchmark", "task").partition_by(
-        "iteration", "benchmark", maintain_order=True
-    )
+    parts = answers.partition_by("iteration", "benchmark", maintain_order=True)
     return [score for part in parts for score in _of_benchmark(part)]
 
 
@@ -78,7 +76,7 @@ def judged_by_verifier(run: RunReader) -> bool:
 
 
 def verified_answers(run: RunReader, iteration: int | None) -> pl.DataFrame:
-    """Return one row for each answer that is rated and verified: its ratings, and its task."""
+    """Return a row for each answer that is rated and verified, sorted: its ratings, its task."""
     metric, value = pl.col("metric"), pl.col("value")
     rated = metric.str.starts_with(RATING)
     judged = rated & (metric != f"{RATING}{VERIFIED}")
@@ -104,6 +102,8 @@ def verified_answers(run: RunReader, iteration: int | None) -> pl.DataFrame:
         each.filter(pl.col("agrees").is_not_null() & pl.col("rating").is_not_null())
         .with_columns(right=pl.col("positive") == pl.col("agrees"))
         .join(tasks, on="prompt_id")
+        # Figures of the same rows must be equal to the last bit, whatever order groups come in.
+        .sort("iteration", "benchmark", "task", "prompt_id", "candidate_id")
         .collect()
     )
 

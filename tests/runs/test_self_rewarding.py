@@ -13,7 +13,7 @@ from lpfloop.configs.schema import RunConfig
 from lpfloop.loop.data.judged_candidates import Agreement, Deciding, judge, verdicts
 from lpfloop.loop.data.pairs import Pairing, pair
 from lpfloop.loop.lake.query.runs import open_run
-from lpfloop.stores.frames import empty, frame_rows, rows_frame
+from lpfloop.stores.frames import empty_frame, frame_rows, rows_frame
 from lpfloop.stores.records import (
     AspectRating,
     Candidate,
@@ -126,7 +126,7 @@ def paired(
     candidates = [row for one in of for row in one if isinstance(row, Candidate)]
     critiques = [row for one in of for row in one if isinstance(row, Critique)]
     said = verdicts(rows_frame(Critique, critiques), Deciding(agreement=agreement))
-    judged = judge(rows_frame(Candidate, candidates), empty("rewards"), said)
+    judged = judge(rows_frame(Candidate, candidates), empty_frame("rewards"), said)
     how = Pairing(rule="rating_extremes", top_k=1, root_seed=0, iteration=1)
     found = pair(judged, rows_frame(Prompt, [PROMPT]), how)
     (outcome,) = frame_rows(PairingOutcome, found.outcomes)

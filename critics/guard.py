@@ -129,7 +129,7 @@ def fixed_lines(*templates: str) -> frozenset[str]:
     return frozenset(line for line in lines if not placeholders(line))
 
 
-def defuse_tags(text: str, names: frozenset[str]) -> str:
+def _defuse_tags(text: str, names: frozenset[str]) -> str:
     """Return `text` with the tags of these names broken, so that it cannot end its part early."""
     if "<" not in text or not names:
         return text
@@ -228,13 +228,12 @@ class GuardKey:
 
     def over(self, texts: Sequence[str], templates: Iterable[str]) -> "Guard":
         """Return the guard of a question that shows these texts in these templates."""
+        shown_in = tuple(templates)
         if self.secret is None:
-            return Guard()
+            return Guard(templates=shown_in)
         hashed = canonical_json([self.request, list(texts)]).encode("utf-8", "surrogatepass")
         nonce = hmac.new(bytes.fromhex(self.secret), hashed, hashlib.sha256).hexdigest()
-        return Guard(
-            nonce=nonce[:NONCE_DIGITS], templates=tuple(templates), by_schema=self.by_schema
-        )
+        return Guard(nonce=nonce[:NONCE_DIGITS], templates=shown_in, by_schema=self.by_schema)
 
 
 BARE = GuardKey()
@@ -245,7 +244,7 @@ BARE = GuardKey()
 class Guard:
     """A question's nonce, and the templates whose tags and sections its texts could forge.
 
-    Without a nonce the question is bare, and the guard has no effect.
+    Without a nonce the question is bare, and the guard only keeps a text from closing its tag.
     """
 
     nonce: str | None = None
@@ -263,39 +262,37 @@ class Guard:
         return "" if self.mark is None else f"{self.mark}\n"
 
     def fence(self, text: str) -> str:
-        """Return `text` as a guarded question shows it: nothing in it ends it, nor opens a part."""
+        """Return `text` as a question shows it.
+
+        No tag of the templates in it ends it. In a guarded question it cannot open a part, either.
+        """
+        names = tags(*self.templates)
         if self.nonce is None:
-            return text
-        safe = defuse_tags(broken(text), tags(*self.templates))
+            return _defuse_tags(text, names)
+        safe = _defuse_tags(broken(text), names)
         safe = _OWN_MARKS.sub(WORD_JOINER, safe)
         safe = _TURN.sub(rf"\g<1>{WORD_JOINER}", safe)
         if forged := _sections(*self.templates):
             safe = forged.sub(rf"\g<1>{WORD_JOINER}", safe)
         return f"<{TEXT_TAG}-{self.nonce}>\n{safe}\n</{TEXT_TAG}-{self.nonce}>"
 
-    def add_rules(self, messages: tuple[Message, ...], place: str | None) -> tuple[Message, ...]:
-        """Return the messages with the rules: the tags around texts, and the place of the verdict.
+    def add_rules(
+        self, messages: tuple[Message, ...], *, place: str | None = None, outline: str | None = None
+    ) -> tuple[Message, ...]:
+        """Return the messages with the rules: the tags around texts, and what counts of a reply.
 
-        `place` describes the place of the line, `{mark}`; None for a judge whose replies are too
-        short.
+        Either `outline` shows the one object that a reply is, or `place` describes the place of
+        the line `{mark}`. A judge whose replies are too short for both gets neither.
         """
         if self.nonce is None:
             return messages
         rules = DATA.format(tag=f"{TEXT_TAG}-{self.nonce}")
-        if place is not None:
+        if outline is not None:
+            rules += f" {OBJECT_COUNTS.format(outline=outline)}"
+        elif place is not None:
             rules += f" {COUNTS.format(place=place.format(mark=self.mark))}"
-        return _with_last(messages, rules)
-
-    def add_object_rules(self, messages: tuple[Message, ...], outline: str) -> tuple[Message, ...]:
-        """Return the messages to a judge whose reply is one object, which `outline` shows."""
-        data = DATA.format(tag=f"{TEXT_TAG}-{self.nonce}")
-        return _with_last(messages, f"{data} {OBJECT_COUNTS.format(outline=outline)}")
-
-
-def _with_last(messages: tuple[Message, ...], text: str) -> tuple[Message, ...]:
-    """Return the messages with a paragraph at their end."""
-    *others, last = messages
-    return (*others, replace(last, content=f"{last.content}\n\n{text}"))
+        *others, last = messages
+        return (*others, replace(last, content=f"{last.content}\n\n{rules}"))
 
 
 def split_at_mark(text: str, mark: str) -> list[str]:

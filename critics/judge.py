@@ -18,7 +18,7 @@ from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Generic, NamedTuple, TypeVar
 
 from ..stores.records import FinishReason, Message
-from .guard import Guard, GuardKey, defuse_tags, render, split_at_mark, tags
+from .guard import Guard, GuardKey, render, split_at_mark
 from .reply_schema import (
     MARK_FIELD,
     ReplySchema,
@@ -168,13 +168,12 @@ class Question(Generic[T]):
 
     def with_guard(self, guard: Guard, *, short: bool = False) -> "Question[T]":
         """Return the question under a guard; replies of a few tokens, `short`, omit the mark."""
-        schema = None if short else schema_under(guard, self.expected)
-        if schema is not None:
-            messages = guard.add_object_rules(self.messages, outline(schema))
-            return replace(self, messages=messages, mark=guard.mark, schema=schema)
-        place = None if short else self.expected.place
-        messages = guard.add_rules(self.messages, place)
-        return replace(self, messages=messages, mark=None if short else guard.mark)
+        if short:
+            return replace(self, messages=guard.add_rules(self.messages))
+        schema = schema_under(guard, self.expected)
+        shown = None if schema is None else outline(schema)
+        messages = guard.add_rules(self.messages, place=self.expected.place, outline=shown)
+        return replace(self, messages=messages, mark=guard.mark, schema=schema)
 
     def read(self, text: str, finish_reason: FinishReason) -> list[Reading[T]]:
         """Read a reply: one reading for each subject, in their order."""
@@ -230,24 +229,20 @@ class Question(Generic[T]):
         """
         if cut and not self.expected.partly:
             raise UnreadError(Status.TRUNCATED)
-        before, below = self._split(text, cut=cut)
+        before, below = "", text
+        if self.mark is not None:
+            before, *parts = split_at_mark(text, self.mark)
+            if not parts:
+                raise UnreadError(Status.TRUNCATED if cut else absent(text, Status.UNMARKED))
+            if len(parts) > 1:
+                raise UnreadError(Status.CONTRADICTORY)
+            below = parts[0]
         if refuses(text):
             raise UnreadError(Status.REFUSAL)
         if any(len(line) >= ECHO_LENGTH for line in self.own_lines & lines_of(below)):
             raise UnreadError(Status.ECHO)
         marked = self.mark is not None
         return JudgeReply(text=below, before=before, judged=self.judged, marked=marked, cut=cut)
-
-    def _split(self, text: str, *, cut: bool) -> tuple[str, str]:
-        """Return the part before the mark, and the part that counts."""
-        if self.mark is None:
-            return "", text
-        before, *below = split_at_mark(text, self.mark)
-        if not below:
-            raise UnreadError(Status.TRUNCATED if cut else absent(text, Status.UNMARKED))
-        if len(below) > 1:
-            raise UnreadError(Status.CONTRADICTORY)
-        return before, below[0]
 
 
 def build_question(
@@ -261,11 +256,11 @@ def build_question(
 ) -> Question[T]:
     """Return the question that shows texts in a template, guarded by a key.
 
-    No tag of the template ends a text early. `values` are shown as they are.
+    `values` are shown as they are.
     """
     judged = tuple(texts.values())
     guard = key.over(judged, [template])
-    shown = {name: guard.fence(defuse_tags(text, tags(template))) for name, text in texts.items()}
+    shown = {name: guard.fence(text) for name, text in texts.items()}
     return Question(
         messages=user_message(render(template, {**(values or {}), **shown})),
         expected=expected,

@@ -21,7 +21,7 @@ from dataclasses import dataclass
 
 from ...stores.keys import SEED_BITS, derive_seed
 from ...stores.records import SCORED, Message, Order, Preferred
-from ..guard import BARE, Guard, GuardKey, defuse_tags, render, tags
+from ..guard import BARE, Guard, GuardKey, render
 from ..judge import Question, Reading, lines_of, schema_under, user_message
 from ..reply_schema import COMMENTS
 from .annotator_pool import Annotator, AnnotatorPool, WorkedExample, persona_text
@@ -68,8 +68,6 @@ def _uniform(seed: int, what: str, key: str) -> float:
     return derive_seed(seed, "annotation", what, key) / 2**SEED_BITS
 
 
-UNGUARDED = Guard()
-"""The guard of worked examples: they come with the package."""
 WORDLESS = frozenset({"token", "ranking"})
 """The forms of reply without reasons."""
 CHARACTERS = 2
@@ -151,12 +149,9 @@ def _expected_reply(annotator: Annotator, orders: tuple[Order, ...]) -> PairVerd
     )
 
 
-def _pair(
-    annotator: Annotator, comparison: Comparison, number: str, guard: Guard = UNGUARDED
-) -> str:
+def _pair(annotator: Annotator, comparison: Comparison, number: str, guard: Guard) -> str:
     """Return one pair as the prompt shows it."""
-    names = tags(*annotator.templates.values())
-    safe = {n: guard.fence(defuse_tags(text, names)) for n, text in comparison.texts.items()}
+    safe = {name: guard.fence(text) for name, text in comparison.texts.items()}
     template = annotator.templates["pair_input" if comparison.input else "pair"]
     return render(template, {"number": number, **safe})
 
@@ -170,9 +165,11 @@ def _examples(
         return ""
     labelled = [(f"E{number}", example) for number, example in enumerate(examples, start=1)]
     groups = [labelled] if annotator.several and labelled else [[one] for one in labelled]
+    # Worked examples come with the package, so their texts are not guarded.
+    bare = BARE.over((), guard.templates)
     shown = ""
     for group in groups:
-        pairs = (_pair(annotator, _compared(example, label), label) for label, example in group)
+        pairs = (_pair(annotator, _compared(e, label), label, bare) for label, e in group)
         reply = _example_reply(annotator, group, guard, in_object=in_object)
         shown += render(frame, {"pairs": "\n\n".join(pairs), "reply": reply}) + "\n\n"
     return shown

@@ -20,7 +20,7 @@ from typing import Any, Self
 from ...configs.judging import FactsConfig
 from ...stores.keys import digest
 from ...stores.records import SCORED, Prompt, Support
-from ..guard import BARE, GuardKey, TemplateSets, defuse_tags, fixed_lines, render, tags
+from ..guard import BARE, GuardKey, TemplateSets, fixed_lines, render
 from ..judge import (
     ExampleReply,
     Expected,
@@ -116,15 +116,11 @@ class FactJudge:
         template = self.templates[SUPPORT]
         judged = (*statements, prompt.instruction, prompt.reference or "")
         guard = key.over(judged, [template])
-
-        def shown(text: str) -> str:
-            return guard.fence(defuse_tags(text, tags(template)))
-
-        numbered = enumerate(statements, start=1)
+        numbered = enumerate(map(guard.fence, statements), start=1)
         values = {
-            "instruction": shown(prompt.instruction),
-            "reference": shown(prompt.reference or ""),
-            "statements": "\n".join(f"Statement {n}: {shown(text)}" for n, text in numbered),
+            "instruction": guard.fence(prompt.instruction),
+            "reference": guard.fence(prompt.reference or ""),
+            "statements": "\n".join(f"Statement {n}: {shown}" for n, shown in numbered),
             "count": str(len(statements)),
         }
         return Question(

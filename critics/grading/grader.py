@@ -22,12 +22,10 @@ from ..guard import (
     BARE,
     GuardKey,
     TemplateSets,
-    defuse_tags,
     fixed_lines,
     load_template,
     placeholders,
     render,
-    tags,
 )
 from ..judge import Expected, Question, user_message
 from .grade_reply import FINE_GRAINED, SCALES, Appraisal, Appraisals, OverallScore, without_labels
@@ -104,7 +102,7 @@ class Grader:
         guard = key.over(judged, parts)
 
         def shown(text: str) -> str:
-            return guard.fence(without_labels(defuse_tags(text, tags(*parts))))
+            return guard.fence(without_labels(text))
 
         def part(name: str, **values: str) -> str:
             return render(self.templates[name], values)

@@ -102,7 +102,7 @@ def test_text_before_mark_is_comment():
 
 def test_json_judge_sees_tag_instructions():
     asked = (Message(role="user", content="Rate it."),)
-    (told,) = Guard(nonce=NONCE).add_object_rules(asked, '{"score": 1 | 2}')
+    (told,) = Guard(nonce=NONCE).add_rules(asked, outline='{"score": 1 | 2}')
     for part in ("Rate it.", '{"score": 1 | 2}', f"text-{NONCE}"):
         assert part in told.content
 

@@ -27,7 +27,7 @@ COMMENT = 160
 COMMENTS = 3 * COMMENT
 """Characters of the comments of a reply together, if there are few."""
 MOST_OBJECTS = 40
-"""The limit of objects that are searched, or cannot be read: reading takes linear time."""
+"""The limit of objects that are looked at, or cannot be read: reading takes linear time."""
 _MARKED = re.compile(rf'\{{\s*"{MARK_FIELD}"\s*:\s*"([^"\\\n]{{1,80}})"')
 _FENCE = re.compile(r"\s*`*\s*")
 LEADING = " \t\r,`*[-"

@@ -45,6 +45,11 @@ class GradeScale:
     types: int = 0
     may_not_apply: bool = False
 
+    @property
+    def schema(self) -> ReplySchema:
+        """The schema of a rating, a whole number."""
+        return one_of([*range(LOWEST, self.best + 1), *([NA] if self.may_not_apply else [])])
+
 
 SCALES: Mapping[GradedAspect, GradeScale] = {
     "instruction_following": GradeScale(best=5),
@@ -126,9 +131,8 @@ class Appraisals(Expected[Appraisal]):
         scale, reason = SCALES[self.aspect], comment(self.count)
         kinds = one_of([str(number) for number in range(1, scale.types + 1)])
         typed = {"types": list_of(kinds, scale.types), "type_rationale": reason}
-        ratings = [*range(LOWEST, scale.best + 1), *([NA] if scale.may_not_apply else [])]
         appraisal = object_of(
-            {**(typed if scale.types else {}), "rationale": reason, "rating": one_of(ratings)}
+            {**(typed if scale.types else {}), "rationale": reason, "rating": scale.schema}
         )
         return object_of({TEXTS: list_of(appraisal, self.count, self.count)})
 
@@ -300,8 +304,7 @@ class OverallScore(Expected[Appraisal]):
     @property
     def schema(self) -> ReplySchema:
         """The schema of an object: the critique, then the score, a whole number."""
-        score = one_of(range(LOWEST, self.scale.best + 1))
-        return object_of({"critique": comment(), "score": score})
+        return object_of({"critique": comment(), "score": self.scale.schema})
 
     def read_object(
         self, document: Mapping[str, Any], judged: Sequence[str]

@@ -25,11 +25,18 @@ from ...configs.schema import ConfigError
 from ...configs.section import Section
 from ...stores.keys import digest
 from ...stores.records import SCORED, Prompt
-from ..grading.grade_reply import LOWEST, NA, Appraisal, GradeScale, rating_of
+from ..grading.grade_reply import LOWEST, Appraisal, GradeScale, rating_of
 from ..guard import BARE, GuardKey, fixed_lines, placeholders
 from ..judge import ExampleReply, Expected, JudgeReply, Question, Reading, absent, build_question
 from ..quoting import Stated, fault_of, holds, require_undisputed, visible_text, without
-from ..reply_schema import ReplySchema, comment, decode_object, json_objects, object_of, one_of
+from ..reply_schema import (
+    MOST_OBJECTS,
+    ReplySchema,
+    comment,
+    decode_object,
+    json_objects,
+    object_of,
+)
 from ..status import Status, UnreadError
 
 FORMS = Pools(folder=Path(__file__).parent / "forms", item="form")
@@ -154,8 +161,6 @@ Forms = Mapping[str, AnswerForm]
 
 SCORE, REASON = "score", "reason"
 _FENCE = re.compile(r"`{3,}\w*")
-MOST_OBJECTS = 40
-"""So many objects of a judged text are looked at."""
 
 Said = Mapping[str, object]
 
@@ -198,9 +203,7 @@ class AspectScores(Expected[Appraisal]):
     @property
     def schema(self) -> ReplySchema:
         """The schema of an object with a reason and a score, a whole number, for each aspect."""
-        best, may_not_apply = self.scale.best, self.scale.may_not_apply
-        scores = [*range(LOWEST, best + 1), *([NA] if may_not_apply else [])]
-        aspect = object_of({REASON: comment(len(self.keys)), SCORE: one_of(scores)})
+        aspect = object_of({REASON: comment(len(self.keys)), SCORE: self.scale.schema})
         return object_of(dict.fromkeys(self.keys, aspect))
 
     def read_object(

@@ -68,8 +68,6 @@ def _uniform(seed: int, what: str, key: str) -> float:
     return derive_seed(seed, "annotation", what, key) / 2**SEED_BITS
 
 
-WORDLESS = frozenset({"token", "ranking"})
-"""The forms of reply without reasons."""
 CHARACTERS = 2
 """Characters of an explanation for each token that an annotator may write."""
 LabelledExamples = Sequence[tuple[str, WorkedExample]]
@@ -137,7 +135,7 @@ def ask(
 
 def _expected_reply(annotator: Annotator, orders: tuple[Order, ...]) -> PairVerdicts:
     """Return how the annotator's reply is read."""
-    reasons = annotator.form not in WORDLESS
+    reasons = annotator.form not in WORDS
     # A token is a word or less: two characters for each leave room for the verdict.
     room = min(COMMENTS, CHARACTERS * annotator.max_tokens // len(orders)) if reasons else 0
     return PairVerdicts(
@@ -193,9 +191,9 @@ def _example_reply(
         ]
         text = reply_of(annotator.form, verdicts, several=annotator.several)
         return text if annotator.short else f"{guard.ahead}{text}"
-    objects = [
+    objects: list[dict[str, int | str]] = [
         {"explanation": e.explanation, "preferred": int(NUMBERS[e.preferred])} for _, e in group
     ]
-    if annotator.form in WORDLESS:
+    if annotator.form in WORDS:
         objects = [{"preferred": one["preferred"]} for one in objects]
     return json.dumps({VERDICTS: objects} if annotator.several else objects[0], ensure_ascii=False)

@@ -34,7 +34,7 @@ WORDS: dict[ReplyForm, dict[Preferred, str]] = {
     "token": NUMBERS,
     "ranking": {"first": "[1, 2]", "second": "[2, 1]", "tie": "1 = 2"},
 }
-"""The verdicts of forms that are not JSON."""
+"""The verdicts of the forms that have no room for reasons."""
 
 MOST_PAIRS = 20
 """Pairs that one prompt may hold (Appendix C.1: up to 20 do as well as 5)."""

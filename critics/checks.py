@@ -16,7 +16,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import cache, lru_cache
-from typing import Any, NoReturn, cast, get_type_hints
+from typing import Any, cast, get_type_hints
 
 from pydantic import ValidationError, create_model
 
@@ -25,7 +25,7 @@ from ..configs.pools import fault
 from ..configs.section import Section
 from ..stores.records import Check
 from .ifeval import demands
-from .ifeval.demands import BULLET, DIVIDER
+from .ifeval.demands import BULLET, DIVIDER, refuse_constant
 from .ifeval.languages import require_langdetect
 from .ifeval.sentences import sentences_of
 from .reply_schema import distinct_fields
@@ -177,7 +177,7 @@ def read_json(text: str) -> object:
     """
     try:
         return json.loads(
-            _strip_fence(text), parse_constant=_refuse_constant, object_pairs_hook=distinct_fields
+            _strip_fence(text), parse_constant=refuse_constant, object_pairs_hook=distinct_fields
         )
     except (ValueError, RecursionError):
         return NO_VALUE
@@ -188,10 +188,6 @@ def _strip_fence(text: str) -> str:
     if bare.startswith(FENCE) and bare.endswith(FENCE):
         return bare.removesuffix(FENCE).partition("\n")[2]
     return bare
-
-
-def _refuse_constant(name: str) -> NoReturn:
-    raise ValueError(f"{name} is not JSON")
 
 
 def _same_json(left: object, right: object) -> bool:

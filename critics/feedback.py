@@ -107,8 +107,7 @@ class RatedAspects(Expected[AspectRatings]):
         entries = _entries(text, start, end)
         names = tuple(key[1:-1] for key, _ in entries)
         values = [value for _, value in entries]
-        if fault := self._fault(names, values):
-            raise UnreadError(fault)
+        self._require_expected(names, values)
         if _is_contradicted(text, dict(entries)):
             raise UnreadError(Status.CONTRADICTORY)
         if fault := foreign(text, start, end):
@@ -151,15 +150,16 @@ class RatedAspects(Expected[AspectRatings]):
             found[name]["rating"] = rating
         return found
 
-    def _fault(self, names: Sequence[str], values: Sequence[str]) -> Status | None:
-        """Return the status of entries that do not fit the question; None if they do."""
+    def _require_expected(self, names: Sequence[str], values: Sequence[str]) -> None:
+        """Refuse entries that do not fit the question."""
         if len(set(names)) < len(names):
-            return Status.DUPLICATE_KEYS
+            raise UnreadError(Status.DUPLICATE_KEYS)
         if len(names) != self.count or not set(names) <= set(self.names):
-            return Status.WRONG_KEYS
+            raise UnreadError(Status.WRONG_KEYS)
         if not all(map(_INTEGER.fullmatch, values)):
-            return Status.NOT_INTEGER
-        return None if set(values) <= RATINGS.keys() else Status.OUT_OF_RANGE
+            raise UnreadError(Status.NOT_INTEGER)
+        if not set(values) <= RATINGS.keys():
+            raise UnreadError(Status.OUT_OF_RANGE)
 
 
 def _example_ratings(names: Sequence[str], draw: random.Random) -> dict[str, int]:

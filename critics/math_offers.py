@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from .math_answers import Final, announced_answer, is_list, is_wordy
-from .math_marks import lower
+from .math_marks import NUMBERS, lower
 from .math_numbers import plain_value, quick_equal
 from .math_text import QUANTITY, UNIT
 
@@ -64,7 +64,6 @@ BOUND = re.compile(
     r"|larger|smaller|above|below|up|over|under|beyond)\b(?!\s(?:than|from))"
     r"|\+(?=$|[.!]|\s[^\W\d_]{3})|\s?\bat\s(?:least|most)(?=$|[.!,])|\s?(?:以上|以下))"
 )
-NUMBERS = re.compile(QUANTITY)
 SEVERAL = re.compile(r",(?!\d{3}(?!\d))|[<>≤≥≠]|\\(?:cup|in|infty)(?![a-z])")
 """Signs that a reference is not a single number, but a list, an interval or a relation."""
 

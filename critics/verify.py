@@ -100,6 +100,7 @@ REMARKS = {
 EQUAL, DIFFERENT = "equal", "different"
 """The outcomes of comparisons that decide."""
 CHECKED = ("fulfilled", "partly_fulfilled", "unfulfilled")
+"""The reasons of the ratings 1, 0 and -1 by checks."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -327,11 +328,8 @@ def _run_checks(prompt: Prompt, answer: str) -> Verdict:
     identity = [ok for ok, c in zip(met, prompt.checks, strict=True) if c.kind == "self_identifies"]
     if identity:
         metrics.append(("self_identified", float(all(identity))))
-    if all(met):
-        return Verdict(tuple(metrics), 1, "fulfilled", checks=checks)
-    if any(met):
-        return Verdict(tuple(metrics), 0, "partly_fulfilled", checks=checks)
-    return Verdict(tuple(metrics), -1, "unfulfilled", checks=checks)
+    rating: Rating = 1 if all(met) else 0 if any(met) else -1
+    return Verdict(tuple(metrics), rating, CHECKED[1 - rating], checks=checks)
 
 
 def _each_check(

@@ -163,9 +163,7 @@ class StatementList(Expected[Statements]):
         """
         lines = map(str.rstrip, reply.text.splitlines())
         items = [found[1] for line in lines if (found := _ITEM.fullmatch(line))]
-        if not items and _says_none(reply.text):
-            return [Reading(SCORED, ())]
-        if not items:
+        if not items and not _says_none(reply.text):
             raise UnreadError(absent(reply.text, Status.MISSING))
         if all(map(_says_none, items)):
             return [Reading(SCORED, ())]
@@ -221,7 +219,9 @@ class SupportVerdicts(Expected[StatementSupport]):
             UnreadError: without a line with a verdict, or with an unknown number.
         """
         lines = map(_LINE.fullmatch, map(str.rstrip, reply.text.splitlines()))
-        numbered = [(self._number(line), line) for line in lines if line is not None]
+        # A line without a number is about the only statement; 0 is the number of none.
+        unnamed = 1 if self.count == 1 else 0
+        numbered = [(int(line["number"] or unnamed), line) for line in lines if line is not None]
         if not numbered:
             raise UnreadError(absent(reply.text, Status.MISSING))
         if not {number for number, _ in numbered} <= {*range(1, self.count + 1)}:
@@ -237,12 +237,6 @@ class SupportVerdicts(Expected[StatementSupport]):
         given = enumerate(reasons(reason, self.count), start=1)
         lines = (f"{number}: {draw.choice(words)}. {why}" for number, why in given)
         return ExampleReply("", "\n".join(lines))
-
-    def _number(self, line: re.Match[str]) -> int:
-        """Return the number of the statement that a line is about; 0 without a number."""
-        if line["number"] is None:
-            return 1 if self.count == 1 else 0
-        return int(line["number"])
 
 
 def _says_none(text: str) -> bool:

@@ -139,14 +139,15 @@ def is_json(answer: str) -> bool:
     for fence in FENCES:
         text = text.removeprefix(fence)
     try:
-        json.loads(text.removesuffix("```").strip(), parse_constant=_refuse)
+        json.loads(text.removesuffix("```").strip(), parse_constant=refuse_constant)
     except (ValueError, RecursionError):
         return False
     return True
 
 
-def _refuse(name: str) -> NoReturn:
-    raise ValueError(name)
+def refuse_constant(name: str) -> NoReturn:
+    """Refuse NaN and infinity, which Python's reader of JSON accepts."""
+    raise ValueError(f"{name} is not JSON")
 
 
 def has_title(answer: str) -> bool:

@@ -52,7 +52,7 @@ def test_text_is_success_or_failure_once():
     assert labels == {"cand-1": True, "cand-3": False, "cand-7": False}
     assert {*made.outcomes["outcome"]} == {Outcome.UNPAIRED}
     (account,) = accounts(made.filter_counts)
-    assert {o.outcome: o.count for o in account.outcomes} == {
+    assert {o["outcome"]: o["count"] for o in account["outcomes"]} == {
         "kept": 3, REPEATED: 1, CONTRADICTED: 2
     }  # fmt: skip
     assert unpair(judged.reverse(), PROMPTS, HOW).rows.equals(made.rows)

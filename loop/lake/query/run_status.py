@@ -78,10 +78,7 @@ def status(run: RunReader, iteration: int | None = None) -> dict[str, Json]:
                 "critic": [score.figures for score in scores if score.iteration == number],
                 "probes": _probes([e for e in numbers if e.iteration == number]),
                 "counts": _counts(run, number),
-                "filter_counts": [
-                    account.as_json()
-                    for account in accounts([row for row in left_out if row.iteration == number])
-                ],
+                "filter_counts": accounts([r for r in left_out if r.iteration == number]),
                 "answers": trained.get(number),
                 "update_survival": update_survival(run, number),
                 "seconds": {s.stage: round(s.seconds, 3) for s in stages if s.iteration == number},

@@ -17,13 +17,13 @@ def test_account_of_all_chunks(chunks):
     (account,) = accounts(rows)
     ids = [name for fates in chunks for met in fates.values() for name in met]
     kept = [n for fates in chunks for fate, met in fates.items() for n in met if keeps(fate)]
-    assert (account.filter, account.items) == ("rules", "prompts")
-    assert (account.received, account.kept) == (len(ids), len(kept))
-    for outcome in account.outcomes:
-        met = [name for fates in chunks for name in fates.get(outcome.outcome, [])]
-        assert outcome.count == len(met)
-        assert set(outcome.examples) <= set(met)
-        assert len(outcome.examples) == min(EXAMPLES, len(met)) or len(chunks) > 1
-    fates = [outcome.outcome for outcome in account.outcomes]
+    assert (account["filter"], account["items"]) == ("rules", "prompts")
+    assert (account["received"], account["kept"]) == (len(ids), len(kept))
+    for outcome in account["outcomes"]:
+        met = [name for fates in chunks for name in fates.get(outcome["outcome"], [])]
+        assert outcome["count"] == len(met)
+        assert set(outcome["examples"]) <= set(met)
+        assert len(outcome["examples"]) == min(EXAMPLES, len(met)) or len(chunks) > 1
+    fates = [outcome["outcome"] for outcome in account["outcomes"]]
     assert fates == sorted(fates, key=lambda fate: (not keeps(fate), fate))
     assert KEPT in fates

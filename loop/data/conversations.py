@@ -47,17 +47,10 @@ def prompt_turns(turns: list[object], name: str, which: Turns) -> tuple[Message,
     Raises:
         RowError: if they cannot be read, or do not wait for an answer.
     """
-    match which:
-        case "first":
-            return _first_turn(turns, name)
-        case "last":
-            return _last_turn(turns, name)
-        case "all":
-            return _whole(turns, name)
-
-
-def _whole(turns: list[object], name: str) -> tuple[Message, ...]:
-    """Return a conversation that waits for an answer."""
+    if which == "first":
+        return _first_turn(turns, name)
+    if which == "last":
+        return _last_turn(turns, name)
     messages = conversation(turns, name)
     if messages[-1].role != "user":
         raise RowError(
@@ -208,13 +201,19 @@ def split_turns(text: str) -> list[object] | None:
     """Return the turns that are written in one text, up to the user's last; None for one turn."""
     if not TRANSCRIPT.fullmatch(text):
         return None
+    spoken = transcript_turns(text)
+    if spoken[-1] == ("assistant", ""):
+        # The last mark asks for the answer.
+        spoken.pop()
+    return [Row({"role": role, "content": content}) for role, content in spoken]
+
+
+def transcript_turns(text: str) -> list[tuple[str, str]]:
+    """Return the role and the text of each turn of a transcript."""
     parts = SPEAKER.split(text)[1:]
-    turns: list[object] = [
-        Row({"role": SPEAKERS[who], "content": turn.strip()})
-        for who, turn in zip(parts[::2], parts[1::2], strict=True)
+    return [
+        (SPEAKERS[who], turn.strip()) for who, turn in zip(parts[::2], parts[1::2], strict=True)
     ]
-    # The last mark asks for the answer.
-    return turns[:-1] if parts[-2] == "Assistant" and not parts[-1].strip() else turns
 
 
 def require_agreement(row: Row, names: Sequence[str], turns: Sequence[Message]) -> None:

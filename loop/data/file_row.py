@@ -169,6 +169,16 @@ def identity_field(row: Row, name: str) -> str | None:
     return optional_text(row, name)
 
 
+def list_of(row: Row, name: str) -> list[object]:
+    """Return a list that may be absent."""
+    value = row.get(name)
+    if value is None:
+        return []
+    if not isinstance(value, list):
+        raise RowError(f"{name!r} must be a list, but is {kind_of(value)}")
+    return cast("list[object]", value)
+
+
 def one_of(row: Row, name: str, words: Sequence[W]) -> W | None:
     """Return one of some words, or None without it."""
     value = row.get(name)

@@ -32,7 +32,16 @@ from .conversations import (
     with_context,
     with_text_below,
 )
-from .file_row import Row, RowError, identity_field, kind_of, one_of, optional_text, text_of
+from .file_row import (
+    Row,
+    RowError,
+    identity_field,
+    kind_of,
+    list_of,
+    one_of,
+    optional_text,
+    text_of,
+)
 from .rating_scale import plain_number
 
 CORRECT, INCORRECT = LISTED = ("correct_answers", "incorrect_answers")
@@ -112,7 +121,7 @@ def to_prompt(
     own = REFERENCE_FIELDS.get(name_of_text)
     worked = _worked_answer(row, own) if own else None
     reference = _worked_answer(row, "reference") or worked
-    checks = (*_checks(row.get("checks")), *map(_check, _listed_checks(row)))
+    checks = tuple(map(_check, (*list_of(row, "checks"), *_listed_checks(row))))
     name = optional_text(row, "task") or task or _guessed_task(worked)
     own_split, part = _split_and_part(row)
     return Prompt(
@@ -162,7 +171,7 @@ def _listed_checks(row: Row) -> Iterator[Row]:
     Raises:
         RowError: if the two lists do not belong together.
     """
-    kinds, parameters = _optional_list(row, INSTRUCTIONS), _optional_list(row, PARAMETERS)
+    kinds, parameters = list_of(row, INSTRUCTIONS), list_of(row, PARAMETERS)
     if len(kinds) != len(parameters):
         raise RowError(
             f"{INSTRUCTIONS!r} names {len(kinds)} instructions, and {PARAMETERS!r} has parameters "
@@ -170,13 +179,6 @@ def _listed_checks(row: Row) -> Iterator[Row]:
         )
     for kind, given in zip(kinds, parameters, strict=True):
         yield Row({"kind": kind, "argument": {} if given is None else given})
-
-
-def _optional_list(row: Row, name: str) -> list[object]:
-    value = row.get(name)
-    if value is not None and not isinstance(value, list):
-        raise RowError(f"{name!r} must be a list")
-    return cast("list[object]", value or [])
 
 
 def _with_reference(row: Row) -> Row:
@@ -283,14 +285,6 @@ def _messages(row: Row, name: str, shape: RowShape) -> tuple[Message, ...]:
     others = [f for f in (INPUT, CONTEXT) if f != name and isinstance(row.glance(f), str)]
     require_agreement(row, others, found)
     return with_context(row.without([name]), found)
-
-
-def _checks(value: object) -> tuple[Check, ...]:
-    if value is None:
-        return ()
-    if not isinstance(value, list):
-        raise RowError(f"'checks' must be a list, but is {kind_of(value)}")
-    return tuple(map(_check, cast("list[object]", value)))
 
 
 def _check(item: object) -> Check:

@@ -13,7 +13,6 @@ from .conversations import split_answer
 from .file_row import kind_of, optional_text
 from .files import Row, RowError
 from .judged_candidates import HUMAN
-from .prompt_rows import TEXT_FIELDS
 from .rating_scale import number
 
 ANSWER_FIELDS = ("response", "completion", "output")
@@ -134,21 +133,6 @@ def critic_of(row: Row) -> str | None:
 def human(name: str) -> str:
     """Return a person's name as a critic or annotator in the lake."""
     return name if name.startswith(HUMAN) else f"{HUMAN}{name}"
-
-
-def only(row: Row, field: str) -> Row:
-    """Return a row without the other fields that could hold its prompt."""
-    return row.without(name for name in TEXT_FIELDS if name != field)
-
-
-def list_of(row: Row, name: str) -> list[object]:
-    """Return a list that may be absent."""
-    value = row.get(name)
-    if value is None:
-        return []
-    if not isinstance(value, list):
-        raise RowError(f"{name!r} must be a list, but is {kind_of(value)}")
-    return cast("list[object]", value)
 
 
 def fields_of(row: Row, name: str) -> Row:

@@ -6,6 +6,7 @@ from typing import cast
 from ....stores.records import Message, Prompt
 from ....stores.schemas import Row as StoredRow
 from ...data.conversations import speaker_of, split_answer
+from ...data.file_row import list_of
 from ...data.files import Row, RowError
 from ...data.row_fields import (
     ANSWER_FIELDS,
@@ -14,7 +15,6 @@ from ...data.row_fields import (
     answer_of,
     critic_of,
     fields_of,
-    list_of,
     model_of,
     object_of,
     remark_of,
@@ -126,7 +126,7 @@ def _answer_rows(
     if verdicts or comment:
         yield make.critique(candidate, critic or make.source, verdicts, comment)
     for name in ("score", "reward"):
-        yield from make.reward(candidate, f"{make.source}:{name}", score_of(row, name))
+        yield from make.reward(candidate, name, score_of(row, name))
 
 
 def verdicts_of(row: Row) -> list[ImportedVerdict]:

@@ -119,11 +119,6 @@ def _two(row: Row, make: Maker) -> tuple[Prompt, Candidate, Candidate]:
         fields = fields.having({"instruction": row.get("input"), "input": ""})
     prompt = make.prompt(fields.without(fields.keys() - PROMPT_FIELDS))
     first, second = (
-        make.candidate(
-            prompt,
-            output_in(row, side),
-            generator_in(row, side),
-        )
-        for side in SIDES
+        make.candidate(prompt, output_in(row, side), generator_in(row, side)) for side in SIDES
     )
     return prompt, first, second

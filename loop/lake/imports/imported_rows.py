@@ -175,14 +175,14 @@ class Maker:
         return as_given(self.scale.name, lost) if lost else ""
 
     def reward(self, candidate: Known, name: str, score: float | None) -> list[Reward]:
-        """Return a scalar score of a candidate, or [] without one."""
+        """Return the score of a candidate that the field `name` holds, or [] without one."""
         if score is None:
             return []
         row = Reward(
             candidate_id=candidate.candidate_id,
             prompt_id=candidate.prompt_id,
             iteration=candidate.iteration,
-            reward_model=name,
+            reward_model=f"{self.source}:{name}",
             score=score,
             status=SCORED,
         )

@@ -6,7 +6,7 @@ from typing import cast, get_args
 
 from ....stores.records import Message, Prompt, Rating, storable
 from ....stores.schemas import Row as StoredRow
-from ...data.conversations import CONTEXT, INPUT, require_agreement
+from ...data.conversations import CONTEXT, INPUT, require_agreement, transcript_turns
 from ...data.file_row import optional_text, text_of
 from ...data.files import Row, RowError
 from ...data.prompt_rows import TEXT_FIELDS
@@ -17,10 +17,8 @@ from .imported_rows import Maker
 SCORES = (("score_chosen", "chosen_reward"), ("score_rejected", "rejected_reward"))
 """The fields with the score of each side; the second name is from lpfloop's own tables."""
 LEVELS: tuple[Rating, ...] = get_args(Rating)
-ROLES = {"Human": "user", "Assistant": "assistant"}
-SPEAKER = re.compile(r"(?:^\s*|\n\n)(Human|Assistant):")
-"""HH-RLHF's sides are transcripts: a conversation as one text, each turn after its speaker."""
 BEGINS = re.compile(r"\s*Human:")
+"""HH-RLHF's sides are transcripts: a conversation as one text, each turn after its speaker."""
 
 
 def pairs(row: Row, make: Maker) -> Iterator[StoredRow]:
@@ -33,7 +31,7 @@ def pairs(row: Row, make: Maker) -> Iterator[StoredRow]:
     yield first
     yield second
     for candidate, score in zip((first, second), (given, against), strict=True):
-        yield from make.reward(candidate, f"{make.source}:score", score)
+        yield from make.reward(candidate, "score", score)
     yield make.preference(first, second, make.source, "first")
     ratings = _ratings(row, "chosen_ratings"), _ratings(row, "rejected_ratings")
     yield make.pair(prompt, first, second, (given, against), ratings)
@@ -112,8 +110,7 @@ def _transcript_of(row: Row, name: str) -> tuple[tuple[Message, ...], str]:
     """
     if _blank(row.get(name)):
         return (), ""
-    parts = SPEAKER.split(text_of(row.get(name), name))[1:]
-    turns = [(ROLES[who], turn.strip()) for who, turn in zip(parts[::2], parts[1::2], strict=True)]
+    turns = transcript_turns(text_of(row.get(name), name))
     if turns[-1][0] != "assistant":
         raise RowError(f"{name!r} must end with a turn of the assistant")
     before = tuple(

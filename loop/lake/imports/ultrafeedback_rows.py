@@ -31,21 +31,18 @@ from ....stores.records import (
     GradedAspect,
     Pair,
     Prompt,
-    Reward,
     storable,
 )
 from ....stores.schemas import Row as StoredRow
-from ...data.file_row import optional_text
+from ...data.file_row import list_of, optional_text
 from ...data.files import Row
 from ...data.filter_counts import KEPT, filter_counts
 from ...data.principles import Principle
-from ...data.prompt_rows import CORRECT, INCORRECT, LISTED, NO_ANSWER, listed_answers
+from ...data.prompt_rows import CORRECT, INCORRECT, LISTED, NO_ANSWER, TEXT_FIELDS, listed_answers
 from ...data.rating_scale import number, plain_number
 from ...data.row_fields import (
     fields_of,
-    list_of,
     object_of,
-    only,
     remark_of,
     score_of,
     text_or_empty,
@@ -91,7 +88,8 @@ def ultrafeedback(row: Row, make: Maker) -> Rows:
 
 def prompt_of(row: Row, make: Maker) -> Prompt:
     """Return the prompt; the same instruction of two sources is two prompts."""
-    question = only(row, "messages" if row.get("messages") else "instruction")
+    field = "messages" if row.get("messages") else "instruction"
+    question = row.without(name for name in TEXT_FIELDS if name != field)
     right = [answer for answer in list_of(row, CORRECT) if answer != NO_ANSWER]
     if "reference" not in question:
         question = question.having({"reference": right[0] if len(right) == 1 else None})
@@ -121,7 +119,7 @@ def _completion(prompt: Prompt, item: Row, place: int, make: Maker, *, sound: bo
     grades = [
         _aspect_grade(candidate, make.source, aspect, annotations[aspect])
         for aspect in FINE_GRAINED
-        if annotations.get(aspect) is not None
+        if aspect in annotations
     ]
     yield from grades
     mean = _mean_rating(grades)
@@ -130,8 +128,8 @@ def _completion(prompt: Prompt, item: Row, place: int, make: Maker, *, sound: bo
         known = number(item.get(MEAN)) if mean is None else mean
         overall = _overall_grade(candidate, make.source, score, critique, mean=known, sound=sound)
         yield overall
-        yield from _reward(candidate, OVERALL, overall.rating, make)
-    yield from _reward(candidate, MEAN, score_of(item, MEAN), make)
+        yield from make.reward(candidate, OVERALL, overall.rating)
+    yield from make.reward(candidate, MEAN, score_of(item, MEAN))
 
 
 def _binarised_rows(row: Row, make: Maker) -> Rows:
@@ -156,17 +154,12 @@ def _principle(item: Row) -> str | None:
     return str(Principle(aspect=aspect or "", text=text)) if text else aspect
 
 
-def _reward(candidate: Candidate, name: str, score: float | None, make: Maker) -> list[Reward]:
-    return make.reward(candidate, f"{make.source}:{name}", score)
-
-
 def _verdict(name: str, value: object) -> ImportedVerdict:
     """Return one aspect's annotation."""
-    last = _last_of(value)
-    last_object = Row() if last is None else object_of(last, f"annotations.{name}")
-    reasons = [remark_of(last_object, "Rationale For Rating"), remark_of(last_object, "Rationale")]
+    last = _last_of(name, value)
+    reasons = [remark_of(last, "Rationale For Rating"), remark_of(last, "Rationale")]
     comment = "\n\n".join(reason for reason in reasons if reason)
-    return ImportedVerdict(name=name, given=last_object.get("Rating"), comment=comment)
+    return ImportedVerdict(name=name, given=last.get("Rating"), comment=comment)
 
 
 def _overall_grade(
@@ -213,12 +206,11 @@ def overall_counts(rows: Iterable[StoredRow]) -> list[FilterCount]:
     return filter_counts(0, FILTER, "candidates", fates) if fates else []
 
 
-def _last_of(given: object) -> object:
-    """Return an annotation, the last of a list, None for an empty list."""
-    if not isinstance(given, list):
-        return given
-    entries = cast("list[object]", given)
-    return entries[-1] if entries else None
+def _last_of(name: str, given: object) -> Row:
+    """Return an annotation of an aspect, the last of a list; a row without fields for none."""
+    if isinstance(given, list):
+        given = next(reversed(cast("list[object]", given)), None)
+    return Row() if given is None else object_of(given, f"annotations.{name}")
 
 
 def published_form(grade: Grade) -> object:
@@ -239,14 +231,10 @@ def _fate(grade: Grade) -> str:
 
 def _aspect_grade(candidate: Known, annotator: str, aspect: GradedAspect, given: object) -> Grade:
     """Read an annotation of one aspect."""
-    last = _last_of(given)
-    last_object = Row() if last is None else object_of(last, f"annotations.{aspect}")
-    reason, other = (
-        remark_of(last_object, "Rationale For Rating"),
-        remark_of(last_object, "Rationale") or "",
-    )
-    types = last_object.get("Type")
-    grade = _grade(candidate, annotator, aspect, given, last_object.get("Rating"), reason or other)
+    last = _last_of(aspect, given)
+    reason, other = remark_of(last, "Rationale For Rating"), remark_of(last, "Rationale") or ""
+    types = last.get("Type")
+    grade = _grade(candidate, annotator, aspect, given, last.get("Rating"), reason or other)
     return replace(
         grade,
         types=tuple(map(str, cast("list[object]", types))) if isinstance(types, list) else (),

@@ -105,14 +105,14 @@ def _parquet_batches(path: Path) -> Iterator[pa.StructArray]:
     with pq.ParquetFile(path) as file:
         columns = [file.schema.column(n) for n in range(len(file.schema))]
         _require_bounded(columns, file.metadata)
-    texts = [c.path for c in columns if c.physical_type == "BYTE_ARRAY" and not _is_number(c)]
+    texts = [
+        column.path
+        for column in columns
+        if column.physical_type == "BYTE_ARRAY" and column.logical_type.type != "DECIMAL"
+    ]
     with pq.ParquetFile(path, read_dictionary=texts, page_checksum_verification=True) as file:
         for batch in file.iter_batches(batch_size=BATCH):
             yield batch.to_struct_array()
-
-
-def _is_number(column: Any) -> bool:
-    return column.logical_type.type == "DECIMAL"
 
 
 def _require_bounded(columns: list[Any], footer: Any) -> None:

@@ -58,12 +58,13 @@ def line_rows(path: Path, bad: BadRow) -> Iterator[Placed]:
         place = f"line {number}"
         try:
             text = decode_line(number, data)
-            row = parse_row(text) if text.strip() else None
+            if not text.strip():
+                continue
+            row = _object(parse_rows(text), "JSON Lines has one object a line")
         except RowError as error:
             bad(path, place, error)
             continue
-        if row is not None:
-            yield place, row
+        yield place, row
 
 
 def list_rows(path: Path, bad: BadRow) -> Iterator[Placed]:
@@ -92,15 +93,6 @@ def list_rows(path: Path, bad: BadRow) -> Iterator[Placed]:
             bad(path, place, error)
             continue
         yield place, row
-
-
-def parse_row(line: str) -> Row:
-    """Return the JSON object of a line.
-
-    Raises:
-        RowError: if it does not hold one.
-    """
-    return _object(parse_rows(line), "JSON Lines has one object a line")
 
 
 def _object(value: object, remedy: str) -> Row:

@@ -31,7 +31,7 @@ from ...critics.status import Status
 from ...stores.keys import derive_seed
 from ...stores.records import SCORED, FilterCount
 from .filter_counts import KEPT, filter_counts
-from .judged_candidates import VISIBLE, with_same_text
+from .judged_candidates import VISIBLE, ranked, with_same_text
 from .training_rows import Made, Origin, Outcome, outcome_rows, pair_rows
 
 if TYPE_CHECKING:
@@ -86,8 +86,10 @@ def add_scores(candidates: pl.DataFrame, grades: pl.DataFrame) -> pl.DataFrame:
 
 def binarised_pairs(scored: pl.DataFrame, prompts: pl.DataFrame, how: Binarising) -> Made:
     """Return the rule's pairs from the result of `add_scores`, in the order of the prompts."""
-    ranked = _rank(scored, prompts, how)
-    rated = with_same_text(ranked.filter("rated")).with_row_index("row")
+    score = pl.col(SCORES[how.rule])
+    compared = scored.with_columns(score=score, rated=pl.col("usable") & score.is_not_null())
+    candidates = ranked(compared, prompts, "score")
+    rated = with_same_text(candidates.filter("rated")).with_row_index("row")
     chosen, rejected = _every_two(rated) if how.rule == ALL_PAIRS else _draw_sides(rated, how)
     sides = rated.select(
         "prompt_id",
@@ -97,7 +99,7 @@ def binarised_pairs(scored: pl.DataFrame, prompts: pl.DataFrame, how: Binarising
         reward="score",
     )
     rows = pair_rows(sides[chosen], sides[rejected], prompts, how)
-    return Made(rows, _outcomes(ranked, prompts, rows, how))
+    return Made(rows, _outcomes(candidates, prompts, rows, how))
 
 
 def binarisation_counts(scored: pl.DataFrame, made: Made, how: Binarising) -> list[FilterCount]:
@@ -117,17 +119,6 @@ def binarisation_counts(scored: pl.DataFrame, made: Made, how: Binarising) -> li
         *filter_counts(how.iteration, f"{name}:scores", "candidates", candidates),
         *filter_counts(how.iteration, name, "prompts", prompts),
     ]
-
-
-def _rank(scored: pl.DataFrame, prompts: pl.DataFrame, how: Binarising) -> pl.DataFrame:
-    """Sort by prompt, then by the rule's score, best first; ties by id."""
-    turns = prompts.select("prompt_id").with_row_index("turn")
-    score = pl.col(SCORES[how.rule])
-    return (
-        scored.with_columns(score=score, rated=pl.col("usable") & score.is_not_null())
-        .join(turns, on="prompt_id")
-        .sort("turn", "score", "candidate_id", descending=[False, True, False], nulls_last=True)
-    )
 
 
 def _draw_sides(rated: pl.DataFrame, how: Binarising) -> tuple[list[int], list[int]]:
@@ -172,11 +163,11 @@ def _against(worse: Sequence[int], prompt_id: str, how: Binarising) -> int:
 
 
 def _outcomes(
-    ranked: pl.DataFrame, prompts: pl.DataFrame, rows: pl.DataFrame, how: Binarising
+    candidates: pl.DataFrame, prompts: pl.DataFrame, rows: pl.DataFrame, how: Binarising
 ) -> pl.DataFrame:
     """Return for each prompt whether it gave a pair, or why not."""
     score = pl.col("score").filter("rated")
-    found = ranked.group_by("prompt_id").agg(
+    found = candidates.group_by("prompt_id").agg(
         pl.col("usable").any(), rated=pl.col("rated").sum(), scores=score.n_unique()
     )
     reasons = (

@@ -170,6 +170,18 @@ def judge(
     )
 
 
+def ranked(candidates: pl.DataFrame, prompts: pl.DataFrame, by: str) -> pl.DataFrame:
+    """Sort candidates by prompt, then by the column `by`, best first.
+
+    Candidates without a value are last, ties are in the order of ids.
+    """
+    turns = prompts.select("prompt_id").with_row_index("turn")
+    descending = [False, True, False]
+    return candidates.join(turns, on="prompt_id").sort(
+        "turn", by, "candidate_id", descending=descending, nulls_last=True
+    )
+
+
 def with_same_text(judged: pl.DataFrame) -> pl.DataFrame:
     """Number the texts of each prompt: `same` is equal for texts equal up to white space."""
     normal = pl.col("text").str.replace_all(SPACE, " ").str.strip_chars(" ")

@@ -38,7 +38,7 @@ from ...stores.keys import derive_seed
 from ...stores.records import Demonstration, FilterCount, Pair, UnpairedAnswer
 from ...stores.schemas import TABLES
 from .filter_counts import KEPT, filter_counts
-from .judged_candidates import with_same_text
+from .judged_candidates import ranked, with_same_text
 from .training_rows import (
     Made,
     Origin,
@@ -128,7 +128,7 @@ class _RuleSides(NamedTuple):
 
 def pair(judged: pl.DataFrame, prompts: pl.DataFrame, how: Pairing) -> Made:
     """Pair the candidates of each prompt: y+ by the rule, best first, each with a y-."""
-    split = _split(_rank(judged, prompts, how), how)
+    split = _split(ranked(judged, prompts, _worth(how.rule)), how)
     either = split.filter(pl.col("positive") | pl.col("negative"))
     sides = either.drop("same", strict=False).with_row_index("row")
     chosen, rejected = _draw_sides(sides, how)
@@ -142,8 +142,8 @@ def demonstrate(judged: pl.DataFrame, prompts: pl.DataFrame, how: Pairing) -> Ma
 
     Of a text with two different judgments, the one with the higher reward counts.
     """
-    ranked = with_same_text(_rank(judged, prompts, how))
-    distinct = ranked.unique(["turn", "same"], keep="first", maintain_order=True)
+    numbered = with_same_text(ranked(judged, prompts, _worth(how.rule)))
+    distinct = numbered.unique(["turn", "same"], keep="first", maintain_order=True)
     split = _split(distinct, how)
     rows = demonstration_rows(split.filter("positive"), prompts, how)
     return Made(rows, _outcomes(split, prompts, rows, Outcome.DEMONSTRATED, how))
@@ -154,8 +154,7 @@ def unpair(judged: pl.DataFrame, prompts: pl.DataFrame, how: Pairing) -> Made:
 
     A text that was judged both ways is contradictory, and is left out.
     """
-    ranked = with_same_text(_rank(judged, prompts, how))
-    split = _split(ranked, how)
+    split = _split(with_same_text(ranked(judged, prompts, _worth(how.rule))), how)
     rated = split.filter("rated").with_columns(
         label=pl.col("able"), contradicts=pl.col("able").n_unique().over("turn", "same") > 1
     )
@@ -180,34 +179,19 @@ DERIVE: Mapping[TrainedRow, Callable[[pl.DataFrame, pl.DataFrame, Pairing], Made
 }
 
 
-def _rank(judged: pl.DataFrame, prompts: pl.DataFrame, how: Pairing) -> pl.DataFrame:
-    """Sort by prompt, then by reward, best first; unrewarded candidates last; ties by id.
-
-    If the mean ratings decide, they replace the rewards.
-    """
-    turns = prompts.select("prompt_id").with_row_index("turn")
-    return judged.join(turns, on="prompt_id").sort(
-        "turn",
-        _worth(how.rule),
-        "candidate_id",
-        descending=[False, True, False],
-        nulls_last=[False, True, False],
-    )
-
-
 def _worth(rule: Rule) -> str:
     """Return the column by which a rule ranks candidates."""
     return "mean_rating" if rule == RATED_EXTREMES else "reward"
 
 
-def _split(ranked: pl.DataFrame, how: Pairing) -> pl.DataFrame:
-    """Split the sides: the top k positives of each prompt, and all negatives."""
+def _split(candidates: pl.DataFrame, how: Pairing) -> pl.DataFrame:
+    """Split ranked candidates: the top k positives of each prompt, and all negatives."""
     rated, able, negative = SIDES[how.rule]()
     if how.cut_answers == "rejected":
         cut = pl.col("failure") & pl.col("cut").fill_null(value=False)
         rated, negative = rated | cut, negative | cut
     # One after the other: a window inside of another one sees but the rows of the outer.
-    split = ranked.with_columns(rated=rated, able=able)
+    split = candidates.with_columns(rated=rated, able=able)
     counted, taken = pl.col("able"), pl.col("positive")
     if how.distinct:
         split = with_same_text(split).with_columns(first=pl.col("able").cum_sum().over("same") <= 1)

@@ -93,24 +93,17 @@ def marks(text: str, *, after: int) -> Iterator[Mark]:
         part = lower(text[start : min(end, stop + LONGEST + 100)])
         found = [m for m in WORDS.finditer(part) if start + m.start() < stop][-MOST:]
         for word in reversed(found):
-            mark = _mark(part, word)
-            if mark is not None:
-                yield Mark(start + mark.end, mark.label)
+            tail = VERB.match(part, word.end())
+            if word[0] in (*ALONE, LETTER):
+                yield Mark(start + word.end(), label=word[0] == LETTER)
+            elif tail is not None:
+                yield Mark(start + tail.end(), label=tail["verb"] is None)
 
 
 def correction(text: str, *, after: int) -> re.Match[str] | None:
     """Return the last number behind a place that corrects the answer stated there."""
     start = max(after, len(text) - MARKED_WITHIN)
     return max(CORRECTION.finditer(lower(text), start), key=lambda m: m.start(), default=None)
-
-
-def _mark(text: str, word: re.Match[str]) -> Mark | None:
-    if word[0] in ALONE:
-        return Mark(word.end(), label=False)
-    if word[0] == LETTER:
-        return Mark(word.end(), label=True)
-    tail = VERB.match(text, word.end())
-    return None if tail is None else Mark(tail.end(), label=tail["verb"] is None)
 
 
 @dataclass(frozen=True, slots=True)

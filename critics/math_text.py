@@ -43,10 +43,9 @@ UNIT = (
 """Up to three words between a quantity and the word that joins it to the next."""
 
 CURRENCY = "\\$"
-WIDE = {wide: wide - 0xFEE0 for wide in range(0xFF01, 0xFF5F)}
 PLAIN = str.maketrans(
     {
-        **{chr(wide): chr(narrow) for wide, narrow in WIDE.items()},
+        **{chr(wide): chr(wide - 0xFEE0) for wide in range(0xFF01, 0xFF5F)},
         "。": ". ",
         "、": ", ",
         "\u3000": " ",

@@ -128,12 +128,6 @@ class AnswerForm(Section):
         """Return the name of an aspect's scores in the lake."""
         return f"{self.name}:{aspect}"
 
-    def categories(self) -> Iterator[str]:
-        """Give the names of the categories that its totals are made of."""
-        for groups in self.totals.values():
-            for group in groups:
-                yield from group
-
 
 def load_form(name_or_path: str) -> AnswerForm:
     """Read a shipped form by its name, or a YAML file by its path.

@@ -45,7 +45,6 @@ def table_rows(path: Path, *, arrow: bool) -> Iterator[Placed]:
     """
     number = 0
     try:
-        _require_distinct(path, _schema_of(path, arrow=arrow), "the table")
         batches = _arrow_batches(path) if arrow else _parquet_batches(path)
         for rows in _bound_rows(batches, path.stat().st_size):
             for row in rows.to_pylist():
@@ -66,14 +65,7 @@ def decompressed_by_arrow(file: IO[bytes], form: str) -> BufferedReader:
     return BufferedReader(pa.CompressedInputStream(file, form))
 
 
-def _schema_of(path: Path, *, arrow: bool) -> Any:
-    if not arrow:
-        return pq.read_schema(path)
-    with pa.memory_map(str(path)) as stream, pa.ipc.open_stream(stream) as batches:
-        return batches.schema
-
-
-def _require_distinct(path: Path, fields: Iterable[Any], where: str) -> None:
+def _require_distinct(path: Path, fields: Iterable[Any], where: str = "the table") -> None:
     """Refuse two columns of one name, also in the objects of a column.
 
     Raises:
@@ -95,6 +87,7 @@ def _require_distinct(path: Path, fields: Iterable[Any], where: str) -> None:
 def _arrow_batches(path: Path) -> Iterator[pa.StructArray]:
     """Yield the rows of a stream of batches: its buffers are mapped, not unpacked."""
     with pa.memory_map(str(path)) as stream, pa.ipc.open_stream(stream) as batches:
+        _require_distinct(path, batches.schema)
         for batch in batches:
             batch.validate(full=True)
             for start in range(0, len(batch), BATCH):
@@ -103,6 +96,7 @@ def _arrow_batches(path: Path) -> Iterator[pa.StructArray]:
 
 def _parquet_batches(path: Path) -> Iterator[pa.StructArray]:
     with pq.ParquetFile(path) as file:
+        _require_distinct(path, file.schema_arrow)
         columns = [file.schema.column(n) for n in range(len(file.schema))]
         _require_bounded(columns, file.metadata)
     texts = [

@@ -74,10 +74,6 @@ class Row(dict[str, object]):
         self._taken.update(fields)
         return Row({**self, **fields}, self._taken)
 
-    def without_nulls(self) -> "Row":
-        """Return the row without the fields that are null."""
-        return self.without(k for k, v in _items(self) if v is None)
-
     def unused_fields(self) -> Iterator[str]:
         """Yield the names of the non-empty fields that were not taken.
 

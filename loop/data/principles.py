@@ -126,17 +126,14 @@ def load_mix(name_or_path: str) -> Mix | None:
     except ValidationError as error:
         raise ConfigError(f"{path}: {fault(error, _MixFile)}") from error
     for source, shares in {"default": mix.default, **mix.sources}.items():
-        _check_shares(path, source, shares)
+        total = sum(shares.values())
+        if abs(total - 1) > ROUNDING:
+            raise ConfigError(
+                f"{path}: the shares of {source} must add up to 1, but sum to {total:g}"
+            )
     used = {aspect for shares in (mix.default, *mix.sources.values()) for aspect in shares}
     texts = {aspect: _texts(path, aspect, mix.texts) for aspect in sorted(used)}
     return Mix(name=path.stem, sources=mix.sources, default=mix.default, texts=texts)
-
-
-def _check_shares(path: Path, source: str, shares: Shares) -> None:
-    if abs(sum(shares.values()) - 1) > ROUNDING:
-        raise ConfigError(
-            f"{path}: the shares of {source} must add up to 1, but sum to {sum(shares.values()):g}"
-        )
 
 
 def _texts(path: Path, aspect: str, files: Mapping[str, str]) -> tuple[str, ...]:

@@ -162,7 +162,10 @@ def _worked_answer(row: Row, name: str) -> str | None:
     value = row.get(name)
     if isinstance(value, bool) or not isinstance(value, Real | Decimal):
         return optional_text(row, name)
-    return _number_text(value if isinstance(value, int | float | Decimal) else float(value))
+    number = value if isinstance(value, int | float | Decimal) else float(value)
+    whole = isinstance(number, int) or (math.isfinite(number) and number == int(number))
+    # As people write it: `2` for 2.0.
+    return str(int(number)) if whole else str(number)
 
 
 def _listed_checks(row: Row) -> Iterator[Row]:
@@ -191,12 +194,6 @@ def _with_reference(row: Row) -> Row:
     named = {"task": "ability", "source": "data_source"}
     mapped = {name: row[own] for name, own in named.items() if name not in row and own in row}
     return row.having({"reference": None if given == "" else given, **mapped})
-
-
-def _number_text(value: float | Decimal) -> str:
-    """Return a number as people write it: `2` for 2.0."""
-    whole = isinstance(value, int) or (math.isfinite(value) and value == int(value))
-    return str(int(value)) if whole else str(value)
 
 
 def content_id(

@@ -140,7 +140,8 @@ def fields_of(row: Row, name: str) -> Row:
     value = row.get(name)
     if value is None:
         return Row()
-    return object_of(value, name).without_nulls()
+    fields = object_of(value, name)
+    return fields.without(field for field in fields if fields.glance(field) is None)
 
 
 def object_of(value: object, where: str) -> Row:

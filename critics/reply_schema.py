@@ -37,12 +37,12 @@ _TYPES: Mapping[str, type] = {"object": dict, "array": list, "string": str, "int
 
 def object_of(fields: Mapping[str, ReplySchema], chosen: int | None = None) -> ReplySchema:
     """Return the schema of an object of these fields: all of them, or `chosen` of them."""
-    order = [] if chosen in (None, len(fields)) else [chosen]
+    some = chosen is not None and chosen != len(fields)
     return {
         "type": "object",
         "properties": dict(fields),
-        "required": [] if order else list(fields),
-        **{bound: number for number in order for bound in ("minProperties", "maxProperties")},
+        "required": [] if some else list(fields),
+        **({"minProperties": chosen, "maxProperties": chosen} if some else {}),
         "additionalProperties": False,
     }
 

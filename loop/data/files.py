@@ -129,7 +129,10 @@ def _written_rows(path: Path, bad: BadRow) -> Iterator[Placed]:
     ending = bare_name(path).suffix.lower()
     if ending in SEPARATORS:
         return csv_rows(path, bad)
-    head = _head(path) if path.is_file() else b""
+    head = b""
+    if path.is_file():
+        with open_unpacked(path) as file:
+            head = file.read(64)
     if ending == ARROW or head.startswith(PARQUET):
         from .table_files import table_rows
 
@@ -144,11 +147,6 @@ def _rows_of(files: Sequence[Path], bad: BadRow) -> Iterator[Placed]:
     for file in files:
         for place, row in _file_rows(file, bad):
             yield f"{file.name}, {place}", row
-
-
-def _head(path: Path) -> bytes:
-    with open_unpacked(path) as file:
-        return file.read(64)
 
 
 def _data_files(place: Path) -> list[Path]:

@@ -27,9 +27,7 @@ def pairs(row: Row, make: Maker) -> Iterator[StoredRow]:
     given, against = (None if at is None else score_of(*at) for at in _score_fields(row))
     first = make.candidate(prompt, chosen, optional_text(row, "chosen_model"))
     second = make.candidate(prompt, rejected, optional_text(row, "rejected_model"))
-    yield prompt
-    yield first
-    yield second
+    yield from (prompt, first, second)
     for candidate, score in zip((first, second), (given, against), strict=True):
         yield from make.reward(candidate, "score", score)
     yield make.preference(first, second, make.source, "first")

@@ -122,7 +122,8 @@ def _completion(prompt: Prompt, item: Row, place: int, make: Maker, *, sound: bo
         if aspect in annotations
     ]
     yield from grades
-    mean = _mean_rating(grades)
+    ratings = [grade.rating for grade in grades if grade.rating is not None]
+    mean = sum(ratings) / len(ratings) if ratings else None
     score = item.get(OVERALL)
     if score is not None:
         known = number(item.get(MEAN)) if mean is None else mean
@@ -189,12 +190,6 @@ def _overall_grade(
 def _shows_ones(scores: Iterable[object]) -> bool:
     """Whether one of the overall scores of a row is a 1: then its 10s were never 1s."""
     return any(number(score) == LOWEST for score in scores)
-
-
-def _mean_rating(grades: Iterable[Grade]) -> float | None:
-    """Return the mean of the ratings that could be read, or None."""
-    ratings = [grade.rating for grade in grades if grade.rating is not None]
-    return sum(ratings) / len(ratings) if ratings else None
 
 
 def overall_counts(rows: Iterable[StoredRow]) -> list[FilterCount]:

@@ -257,9 +257,11 @@ def _earlier(row: Row, name: str) -> list[Message]:
         raise RowError(f"{name!r} must be a list of turns, but is {kind_of(value)}")
     turns = list[object]()
     for n, entry in enumerate(cast("list[object]", row[name]), start=1):
-        pair = cast("list[object]", entry) if isinstance(entry, list) else None
-        if pair is not None and len(pair) != len(BOTH):
+        if not isinstance(entry, list):
+            turns.append(entry)
+            continue
+        pair = cast("list[object]", entry)
+        if len(pair) != len(BOTH):
             raise RowError(f"'{name}[{n}]' must be a user text and an assistant text")
-        spoken = zip(BOTH, pair or (), strict=False)
-        turns += [entry] if pair is None else [Row({"role": r, "content": c}) for r, c in spoken]
+        turns += [Row({"role": r, "content": c}) for r, c in zip(BOTH, pair, strict=True)]
     return list(conversation(turns, name))

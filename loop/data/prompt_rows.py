@@ -269,12 +269,11 @@ def _asks(value: object) -> bool:
 
 def _messages(row: Row, name: str, shape: RowShape) -> tuple[Message, ...]:
     value = row[name]
-    text = value if isinstance(value, str) else None
-    if text is not None and name in ("messages", "conversations"):
-        raise RowError(f"{name!r} must be a list of messages, but is {kind_of(value)}")
     turns = [cast("object", value)] if isinstance(value, Row) else value
-    if text is not None:
-        turns = split_turns(text)
+    if isinstance(value, str):
+        if name in ("messages", "conversations"):
+            raise RowError(f"{name!r} must be a list of messages, but is {kind_of(value)}")
+        turns = split_turns(value)
     if not isinstance(turns, list):
         below = with_text_below(row, name, text_of(value, name), HEADED[shape.input])
         return with_context(row, (Message(role="user", content=below),))

@@ -11,11 +11,11 @@ import hashlib
 import os
 import re
 from collections.abc import Callable, Generator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import timedelta
-from functools import lru_cache
+from functools import lru_cache, wraps
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
 from urllib.parse import urlsplit
 
 from tenacity import Retrying, retry_if_exception_type, stop_after_attempt, wait_random_exponential
@@ -39,6 +39,53 @@ BLOCK, BLOCKS = 8 * 2**20, 4
 LASTING = re.compile(r"status code: (?!408|429)4\d\d")
 
 T = TypeVar("T")
+P = ParamSpec("P")
+
+
+@contextmanager
+def _step(name: str) -> Generator[None]:
+    reach(f"object.{name}.before")
+    yield
+    reach(f"object.{name}.after")
+
+
+@contextmanager
+def _explain_failures(address: str) -> Generator[None]:
+    """Distinguish passing from lasting failures; errors not from the store pass unchanged."""
+    from obstore.exceptions import BaseError, GenericError
+
+    try:
+        yield
+    except FileNotFoundError as error:
+        if "NoSuchBucket" in str(error):
+            raise BucketError(f"{address} cannot be used: its bucket does not exist") from error
+        raise DamagedError(f"{address} is missing, although the journal refers to it") from error
+    except BaseError as error:
+        reason = str(error).partition("\n")[0]
+        if isinstance(error, GenericError) and not LASTING.search(reason):
+            raise OutOfReachError(f"{address} cannot be reached: {reason}") from error
+        raise BucketError(f"{address} cannot be used: {reason}") from error
+
+
+def _retried(
+    method: Callable[Concatenate["Bucket", str, P], T],
+) -> Callable[Concatenate["Bucket", str, P], T]:
+    """Retry a method about an object or folder; a failure is raised as one sentence."""
+
+    @wraps(method)
+    def retry(bucket: "Bucket", name: str, *args: P.args, **kwargs: P.kwargs) -> T:
+        def ask() -> T:
+            with _explain_failures(bucket.at(name)):
+                return method(bucket, name, *args, **kwargs)
+
+        return Retrying(
+            retry=retry_if_exception_type(OutOfReachError),
+            stop=stop_after_attempt(ATTEMPTS),
+            wait=wait_random_exponential(multiplier=0.2, max=LONGEST_WAIT_S),
+            reraise=True,
+        )(ask)
+
+    return retry
 
 
 class Bucket:
@@ -60,6 +107,7 @@ class Bucket:
         """Publish a file as an object, without holding it in memory."""
         self._publish(name, path.stat().st_size, path)
 
+    @_retried
     def create(self, name: str, data: bytes) -> bool:
         """Write an object unless one of that name exists; return whether it was written.
 
@@ -68,115 +116,96 @@ class Bucket:
         """
         from obstore.exceptions import AlreadyExistsError
 
-        def create() -> bool:
-            try:
-                self._store.put(name, data, mode="create")
-            except AlreadyExistsError:
-                return False
-            return True
+        try:
+            self._store.put(name, data, mode="create")
+        except AlreadyExistsError:
+            return False
+        return True
 
-        return self._retry(name, create)
-
+    @_retried
     def read(self, name: str) -> bytes:
         """Return an object's bytes.
 
         Raises:
             DamagedError: if it is missing.
         """
-        return self._retry(name, lambda: self._store.get(name).bytes().to_bytes())
+        return self._store.get(name).bytes().to_bytes()
 
+    @_retried
     def sha256(self, name: str) -> str:
         """Return the SHA-256 (hex) of an object's bytes, fetched in blocks."""
+        found = hashlib.sha256()
+        for block in self._blocks(name):
+            found.update(block)
+        return found.hexdigest()
 
-        def hashed() -> str:
-            found = hashlib.sha256()
-            for block in self._blocks(name):
-                found.update(block)
-            return found.hexdigest()
-
-        return self._retry(name, hashed)
-
+    @_retried
     def download(self, name: str, path: Path) -> None:
         """Write an object's bytes to a file."""
-        self._retry(name, lambda: write_file(path, self._blocks(name)))
+        write_file(path, self._blocks(name))
 
+    @_retried
     def exists(self, name: str) -> bool:
         """Whether an object of that name exists."""
-        return self._retry(name, lambda: self._head(name) is not None)
+        return self._head(name) is not None
 
     def sizes(self, below: str) -> dict[str, int]:
         """Return the size of each object below `below`, a whole name or a folder; {} if none."""
         return {name: size for name, (size, _) in self.list_objects(below).items()}
 
+    @_retried
     def list_objects(self, below: str) -> dict[str, tuple[int, float]]:
         """Return size and time of change (seconds) of each object below `below`.
 
         A slash at the end marks `below` as a folder, which saves the request for an object.
         """
+        itself = None if below.endswith("/") or not below else self._head(below)
+        found = [] if itself is None else [itself]
+        for page in self._store.list(below.rstrip("/") or None):
+            found += page
+        return {
+            each["path"]: (each["size"], each["last_modified"].timestamp())
+            for each in sorted(found, key=lambda each: each["path"])
+            if each["size"]  # Some tools mark an empty folder by an empty object.
+        }
 
-        def look() -> dict[str, tuple[int, float]]:
-            itself = None if below.endswith("/") or not below else self._head(below)
-            found = [] if itself is None else [itself]
-            for page in self._store.list(below.rstrip("/") or None):
-                found += page
-            return {
-                each["path"]: (each["size"], each["last_modified"].timestamp())
-                for each in sorted(found, key=lambda each: each["path"])
-                if each["size"]  # Some tools mark an empty folder by an empty object.
-            }
-
-        return self._retry(below, look)
-
+    @_retried
     def folders(self, below: str) -> list[str]:
         """Return the names of the folders directly below a folder."""
-
-        def look() -> list[str]:
-            found = self._store.list_with_delimiter(below)["common_prefixes"]
-            return sorted(path.rpartition("/")[2] for path in found)
-
-        return self._retry(below, look)
+        found = self._store.list_with_delimiter(below)["common_prefixes"]
+        return sorted(path.rpartition("/")[2] for path in found)
 
     def time(self) -> float:
         """Return the time of the bucket's clock, in seconds; it writes an object to learn it."""
         self.put("clock", b"read")
         return self.list_objects("clock")["clock"][1]
 
+    @_step("copy")
+    @_retried
     def copy(self, name: str, target: str) -> None:
         """Copy an object below the prefix, of any size."""
         from obstore import open_writer
 
-        def copy() -> None:  # S3 itself copies at most 5 GB.
-            with open_writer(self._store, target) as writer:
-                for block in self._blocks(name):
-                    writer.write(block)
+        with open_writer(self._store, target) as writer:  # S3 itself copies at most 5 GB.
+            for block in self._blocks(name):
+                writer.write(block)
 
-        with _step("copy"):
-            self._retry(name, copy)
-
+    @_step("delete")
+    @_retried
     def delete(self, name: str) -> None:
         """Remove an object, if it is there."""
+        with suppress(FileNotFoundError):
+            self._store.delete(name)
 
-        def delete() -> None:
-            try:
-                self._store.delete(name)
-            except FileNotFoundError:
-                return
-
-        with _step("delete"):
-            self._retry(name, delete)
-
+    @_step("put")
+    @_retried
     def _publish(self, name: str, size: int, data: bytes | memoryview | Path) -> None:
         """Upload and check the size, as one step that is retried as a whole."""
-
-        def publish() -> None:
-            self._store.put(name, data, chunk_size=BLOCK, max_concurrency=BLOCKS)
-            there = self._head(name)
-            found = None if there is None else there["size"]
-            if found != size:
-                raise OutOfReachError(f"{self.at(name)} has {found} bytes, though {size} were sent")
-
-        with _step("put"):
-            self._retry(name, publish)
+        self._store.put(name, data, chunk_size=BLOCK, max_concurrency=BLOCKS)
+        there = self._head(name)
+        found = None if there is None else there["size"]
+        if found != size:
+            raise OutOfReachError(f"{self.at(name)} has {found} bytes, though {size} were sent")
 
     def _head(self, name: str) -> Any:
         try:
@@ -186,20 +215,6 @@ class Bucket:
 
     def _blocks(self, name: str) -> Generator[bytes]:
         yield from self._store.get(name).stream(min_chunk_size=BLOCK)
-
-    def _retry(self, name: str, action: Callable[[], T]) -> T:
-        """Run `action` with retries; a failure is raised as one sentence."""
-
-        def ask() -> T:
-            with _explain_failures(self.at(name)):
-                return action()
-
-        return Retrying(
-            retry=retry_if_exception_type(OutOfReachError),
-            stop=stop_after_attempt(ATTEMPTS),
-            wait=wait_random_exponential(multiplier=0.2, max=LONGEST_WAIT_S),
-            reraise=True,
-        )(ask)
 
     @property
     def _store(self) -> "S3Store":
@@ -230,28 +245,3 @@ def _client(place: str, endpoint: str | None, region: str | None) -> "S3Store":
         retry_config={"max_retries": 0},  # `Bucket` retries, also what obstore does not.
         **where,
     )
-
-
-@contextmanager
-def _step(name: str) -> Generator[None]:
-    reach(f"object.{name}.before")
-    yield
-    reach(f"object.{name}.after")
-
-
-@contextmanager
-def _explain_failures(address: str) -> Generator[None]:
-    """Distinguish passing from lasting failures; errors not from the store pass unchanged."""
-    from obstore.exceptions import BaseError, GenericError
-
-    try:
-        yield
-    except FileNotFoundError as error:
-        if "NoSuchBucket" in str(error):
-            raise BucketError(f"{address} cannot be used: its bucket does not exist") from error
-        raise DamagedError(f"{address} is missing, although the journal refers to it") from error
-    except BaseError as error:
-        reason = str(error).partition("\n")[0]
-        if isinstance(error, GenericError) and not LASTING.search(reason):
-            raise OutOfReachError(f"{address} cannot be reached: {reason}") from error
-        raise BucketError(f"{address} cannot be used: {reason}") from error

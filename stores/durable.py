@@ -70,7 +70,7 @@ def write_file(path: Path, data: Data, purpose: str = "file") -> None:
 
 def put(path: Path, data: Data, purpose: str) -> None:
     """Write `data` whole to a temporary file and rename it; the new name is not durable yet."""
-    temporary = _temporary(path)
+    temporary = temporary_name(path)
     with _removed_on_error(temporary), ExitStack() as stack:
         with operation(purpose, "create", temporary):
             handle = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
@@ -134,7 +134,7 @@ def link(source: Path, target: Path) -> None:
     """Hard-link a published file or folder at a second path on the same disk, durably."""
     if source.is_dir():
         check_folder(source)
-        temporary = _temporary(target)
+        temporary = temporary_name(target)
         with operation("link", "copytree", source, target=temporary):
             shutil.copytree(source, temporary, copy_function=os.link)
         publish_folder(temporary, target.parent)
@@ -174,7 +174,7 @@ def quarantine(path: Path, folder: Path) -> Path:
 
 def remove(path: Path) -> None:
     """Remove a file or folder durably; no partly removed folder keeps its name."""
-    temporary = _temporary(path)
+    temporary = temporary_name(path)
     _rename(path, temporary, "retired")
     sync_folder(path.parent, "retired")
     _delete(temporary)
@@ -215,7 +215,7 @@ def _sync(path: Path, purpose: str, kind: str) -> None:
         os.close(handle)
 
 
-def _temporary(path: Path) -> Path:
+def temporary_name(path: Path) -> Path:
     """Return a name in the folder of `path` that no other thread or process uses."""
     return path.parent / f"{TEMPORARY}{secrets.token_hex(8)}-{path.name}"
 

@@ -14,7 +14,6 @@ commits would be missing.
 
 import hashlib
 import os
-import secrets
 import shutil
 import tempfile
 from collections.abc import Generator
@@ -28,7 +27,7 @@ import apsw
 import apsw.sqlite_extra
 
 from .address import run_argument
-from .durable import TEMPORARY
+from .durable import temporary_name
 
 JOURNAL = "journal.sqlite"
 COMMITS = "journal.commits"
@@ -271,21 +270,30 @@ def require_sound(database: Any, folder: Path, *, quick: bool = False) -> None:
 
 
 @contextmanager
-def journal_copy(folder: Path) -> Generator[Path]:
-    """Yield a temporary file in the journal's folder with a copy of it.
+def temporary_file(folder: Path, name: str) -> Generator[Path]:
+    """Yield an empty temporary file in a journal's folder, which may be moved away.
 
     If this process is killed, the next one that opens the journal removes the file.
+    """
+    path = temporary_name(folder / name)
+    path.touch(mode=0o600, exist_ok=False)
+    try:
+        yield path
+    finally:
+        path.unlink(missing_ok=True)
+
+
+@contextmanager
+def journal_copy(folder: Path) -> Generator[Path]:
+    """Yield a temporary file in the journal's folder with a copy of it.
 
     Raises:
         DamagedJournalError: if the journal is damaged.
     """
-    draft = folder / f"{TEMPORARY}{secrets.token_hex(8)}-copy"
-    try:
+    with temporary_file(folder, "copy") as draft:
         with closing(open_journal(folder)) as opened, damage_named(folder):
             opened.database.execute("VACUUM INTO ?", (str(draft),))
         yield draft
-    finally:
-        draft.unlink(missing_ok=True)
 
 
 @contextmanager

@@ -12,7 +12,6 @@ replaced, and only while it holds nothing else; a lake and the current folder ne
 import csv
 import json
 import os
-import secrets
 import shutil
 from collections.abc import Generator, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -22,7 +21,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from .durable import TEMPORARY, sync_folder
+from .durable import sync_file, sync_folder, temporary_name
 from .journal_reader import JOURNAL
 from .sealed import check_folder
 from .spreadsheet_cells import guard_cell
@@ -134,7 +133,7 @@ def output_folder(target: Path, *, force: bool) -> Generator[Path]:
     """
     with _as_sentence(target):
         place = folder_target(target, force=force)
-        draft = _draft_of(place)
+        draft = temporary_name(place)
         place.parent.mkdir(parents=True, exist_ok=True)
         draft.mkdir(mode=PRIVATE_FOLDER)
     try:
@@ -184,19 +183,15 @@ def output_file(target: Path, data: bytes, *, force: bool) -> None:
         TargetError: if it cannot be written, or is there already and not `force`.
     """
     with _as_sentence(target):
-        draft = _draft_of(file_target(target, force=force))
+        draft = temporary_name(file_target(target, force=force))
         try:
             draft.touch(PRIVATE_FILE, exist_ok=False)
             draft.write_bytes(data)
-            _sync(draft)
+            sync_file(draft)
             draft.replace(file_target(target, force=force))
         finally:
             with suppress(OSError):
                 draft.unlink()
-
-
-def _draft_of(place: Path) -> Path:
-    return place.parent / f"{TEMPORARY}{secrets.token_hex(8)}-{place.name}"
 
 
 @contextmanager
@@ -213,9 +208,10 @@ def _seal(draft: Path) -> None:
     files = [path.relative_to(draft).as_posix() for path in draft.rglob("*") if path.is_file()]
     (draft / MARK).write_text("".join(f"{name}\n" for name in sorted(files)), encoding="utf-8")
     for path in draft.rglob("*"):
-        path.chmod(PRIVATE_FOLDER if path.is_dir() else PRIVATE_FILE)
-        if path.is_file():
-            _sync(path)
+        if path.is_dir():
+            path.chmod(PRIVATE_FOLDER)
+        else:
+            sync_file(path)
 
 
 def _place(draft: Path, place: Path, target: Path, *, force: bool) -> None:
@@ -233,11 +229,6 @@ def _place(draft: Path, place: Path, target: Path, *, force: bool) -> None:
         raise
     sync_folder(place.parent)
     shutil.rmtree(old, ignore_errors=True)
-
-
-def _sync(path: Path) -> None:
-    with path.open("rb") as file:
-        os.fsync(file.fileno())
 
 
 class Sink:

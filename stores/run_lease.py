@@ -38,9 +38,9 @@ import pyarrow as pa
 
 from .address import BucketError, OutOfReachError
 from .bucket import Bucket
-from .durable import TEMPORARY, write_file
+from .durable import write_file
 from .failpoints import reach
-from .journal_file import journal_copy
+from .journal_file import journal_copy, temporary_file
 from .lock import FencedError
 from .sealed import DamagedError, file_sha256
 
@@ -411,7 +411,7 @@ class LeaseKeeper:
         lease, at, revision = self.lease, time.time(), self._journal.revision
         bucket, folder = lease.bucket, self._journal.folder
         reach("snapshot.before")
-        with _temporary(folder) as draft:
+        with temporary_file(folder, "snapshot") as draft:
             with journal_copy(folder) as copy:
                 _compress(copy, draft)
             snapshot = Snapshot(
@@ -458,7 +458,7 @@ def snapshots(bucket: Bucket) -> list[Snapshot]:
 
 def fetch(bucket: Bucket, snapshot: Snapshot, path: Path) -> bool:
     """Write a snapshot's journal to `path`; return False if the snapshot is damaged or gone."""
-    with _temporary(path.parent) as draft:
+    with temporary_file(path.parent, "snapshot") as draft:
         try:
             bucket.download(snapshot.name, draft)
         except DamagedError:
@@ -483,17 +483,3 @@ def _decompress(path: Path) -> Iterator[bytes]:
     with pa.CompressedInputStream(pa.OSFile(str(path)), CODEC) as stream:
         while block := stream.read(BLOCK):
             yield block
-
-
-@contextmanager
-def _temporary(folder: Path) -> Generator[Path]:
-    """Yield an empty temporary file in a journal's folder.
-
-    If this process is killed, the next one that opens the journal removes the file.
-    """
-    path = folder / f"{TEMPORARY}{secrets.token_hex(8)}-snapshot"
-    path.touch(mode=0o600, exist_ok=False)
-    try:
-        yield path
-    finally:
-        path.unlink()

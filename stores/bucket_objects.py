@@ -24,7 +24,7 @@ from . import durable, sealed
 from .bucket import AT_ONCE, Bucket
 from .objects import Objects
 from .sealed import MANIFEST, DamagedError
-from .verified import Some
+from .verified import ALL, Some
 
 FETCHING = "fetching"
 """The lock of the process that downloads published folders."""
@@ -70,7 +70,7 @@ class InBucket(Objects):
             self._discard_altered([path])
             return super().read_part(path)
 
-    def verify(self, paths: Sequence[Path], some: Some | None = None) -> None:
+    def verify(self, paths: Sequence[Path], some: Some = ALL) -> None:
         """Prove that the local copies are unaltered; an altered one is downloaded again."""
         try:
             super().verify(paths, some)
@@ -173,7 +173,7 @@ class InBucket(Objects):
             DamagedError: if it is incomplete or altered in the bucket.
         """
         listed = self._read_manifest(path)
-        draft = path.parent / f"{durable.TEMPORARY}{secrets.token_hex(8)}"
+        draft = durable.temporary_name(path)
         drafts = {file: draft / file.relative_to(path) for file in listed}
         try:
             for folder in {draft, *(file.parent for file in drafts.values())}:

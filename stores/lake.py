@@ -39,7 +39,7 @@ from .objects import objects_of
 from .schemas import TABLES, ArrowTable, R, Row, RowsByType, from_table
 from .sealed import DamagedError
 from .stage_files import MODELS, REMEDY, TableRows, UnitRows, holding, scan, scan_parts
-from .verified import ALL, Some, write_rows
+from .verified import Some, write_rows
 
 RUN_NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,63}")
 CHECKPOINTS, REWARD_MODELS = "checkpoints", "reward_models"
@@ -101,9 +101,8 @@ class RunReader:
         They come stage by stage, of those `stages`; within a stage the order is not fixed, as
         files are sorted by prompt: sort the result if needed. Files are verified first, by column.
         """
-        some = ALL if columns is None else Some(columns=frozenset(columns))
         files = [file for file in self._present(table, iteration) if stages(file.stage)]
-        return scan(self.folder, table, files, some)
+        return scan(self.folder, table, files, Some.of(columns))
 
     def about(
         self, prompt_id: str, tables: Sequence[str], *, iteration: int | None = None

@@ -19,7 +19,7 @@ import pyarrow as pa
 from . import durable, sealed, verified
 from .address import BucketError, bucket_of
 from .sealed import DamagedError
-from .verified import EncodedRows, Some
+from .verified import ALL, EncodedRows, Some
 
 
 class Objects:
@@ -128,24 +128,24 @@ class Objects:
         if path.exists():
             durable.quarantine(path, folder)
 
-    def verify(self, paths: Sequence[Path], some: Some | None = None) -> None:
+    def verify(self, paths: Sequence[Path], some: Some = ALL) -> None:
         """Prove that sealed tables are unaltered; what this process hashed before is not read.
 
-        With `some`, no more than that must be proved.
+        No more than `some` must be proved.
 
         Raises:
             DamagedError: naming the first that is missing or altered.
         """
         self.bring(paths)
-        if some is None:
+        if some == ALL:
             verified.verify((path, path.stem) for path in paths)
         else:
             verified.verify_some(paths, some)
 
-    def scan(self, paths: Sequence[Path], some: Some | None = None, **options: Any) -> pl.LazyFrame:
+    def scan(self, paths: Sequence[Path], some: Some = ALL, **options: Any) -> pl.LazyFrame:
         """Return the rows of sealed tables, one after another, once they are verified.
 
-        With `some`, only these pieces may be read and are verified. Options are `scan_parquet`'s.
+        Only the pieces `some` may be read and are verified. Options are `scan_parquet`'s.
 
         Raises:
             DamagedError: naming the first that is missing or altered.

@@ -11,7 +11,7 @@ A file is whole and durable before the journal names it and drops the blobs: a k
 loses nothing.
 """
 
-from collections.abc import Callable, Collection, Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import groupby
@@ -169,22 +169,30 @@ def scan(folder: Path, table: str, files: Sequence[RowFile], some: Some = ALL) -
     empty = empty_frame(table)
     empty = empty if some.columns is None else empty.select(*sorted(some.columns))
     frames = list[pl.LazyFrame]()
-    full = (file for file in files if file.rows)
-    for kind, each in groupby(full, key=lambda file: file.sealed and (file.live is None or file)):
-        group = list(each)
-        paths = [file.path(folder) for file in group]
-        if not kind:
-            blobs = pa.concat_tables([parse_rows(file.data or b"") for file in group])
-            frames.append(pl.DataFrame(blobs).select(*empty.columns).lazy())
-        elif kind is True:
+    for group in _read_together(file for file in files if file.rows):
+        paths, live = [file.path(folder) for file in group], group[0].live
+        if not group[0].sealed:
+            frames.append(_blob_rows([file.data for file in group], empty))
+        elif live is None:
             frames.append(_scan(folder, paths, empty.schema, some))
         else:
             schema = {**empty.schema, CHUNK: pl.Int32()}
             lazy = _scan(folder, paths, schema, some.along(CHUNK))
-            live = sorted(group[0].live or ())
-            frames.append(lazy.filter(pl.col(CHUNK).is_in(live)).drop(CHUNK))
+            frames.append(lazy.filter(pl.col(CHUNK).is_in(sorted(live))).drop(CHUNK))
     rows = pl.concat(frames) if frames else empty.lazy()
     return rows if some.prompt_id is None else rows.filter(pl.col("prompt_id") == some.prompt_id)
+
+
+def _read_together(files: Iterable[RowFile]) -> Iterator[list[RowFile]]:
+    """Yield successive blobs, or files that count wholly, together; any other file alone."""
+    for _, group in groupby(files, key=lambda file: file.sealed and (file.live is None or file)):
+        yield list(group)
+
+
+def _blob_rows(blobs: Iterable[bytes | None], empty: pl.DataFrame) -> pl.LazyFrame:
+    """Return the rows in blobs, with the columns of `empty`."""
+    rows = pa.concat_tables([parse_rows(data or b"") for data in blobs])
+    return pl.DataFrame(rows).select(*empty.columns).lazy()
 
 
 def holding(
@@ -217,8 +225,7 @@ def scan_parts(journal: Reader, table: str, parts: Sequence[Part]) -> pl.LazyFra
     for file, each in groupby(present, key=lambda found: found[0].file):
         group = list(each)
         if file is None:
-            blobs = pa.concat_tables([parse_rows(data or b"") for _, data in group])
-            frames.append(pl.DataFrame(blobs).select(*empty.columns).lazy())
+            frames.append(_blob_rows([data for _, data in group], empty))
         else:
             path = file_path(journal.folder, table, file)
             places = {CHUNK: pl.Int32(), ROW: pl.Int32()}
@@ -239,7 +246,7 @@ def _scan(
     with add_remedy(folder):
         return objects_of(folder).scan(
             paths,
-            None if some == ALL else some,
+            some,
             schema=dict(schema),
             missing_columns="insert",
             extra_columns="ignore",
@@ -360,14 +367,12 @@ class TableRows:
             DamagedError: if a file was altered.
         """
         paths = [file.path(self._folder) for file in self._files if file.sealed]
-        some = None if columns is None else Some(columns=frozenset(columns)).along(CHUNK)
         with add_remedy(self._folder):
-            self._objects.verify(paths, some)
+            self._objects.verify(paths, Some.of(columns).along(CHUNK))
         ranges, first = list[RowRange](), 0
-        for kind, each in groupby(self._files, key=lambda f: f.sealed and (f.live is None or f)):
-            group = list(each)
+        for group in _read_together(self._files):
             counts = [file.rows for file in group]
-            if kind:
+            if group[0].sealed:
                 files = [str(file.path(self._folder)) for file in group]
                 live = group[0].live
                 ranges.append(RowRange(first=first, files=files, counts=counts, live=live))
@@ -385,7 +390,7 @@ class TableRows:
             DamagedError: if one of them was altered.
         """
         ordered = sorted(set(places))
-        some = Some(columns=frozenset(columns))
+        some = Some.of(columns)
         parts, groups, first = list[pl.LazyFrame](), list[list[int]](), 0
         for file in self._files:
             after = first + file.rows
@@ -402,8 +407,8 @@ class TableRows:
         rank = {place: number for number, place in enumerate(ordered)}
         return found[[rank[place] for place in places]]
 
-    def _scan(self, files: Sequence[RowFile], some: Some | None = None) -> pl.LazyFrame:
-        return scan(self._folder, self._table, files, some or Some())
+    def _scan(self, files: Sequence[RowFile], some: Some = ALL) -> pl.LazyFrame:
+        return scan(self._folder, self._table, files, some)
 
 
 def _close_together(places: Sequence[int]) -> Iterator[list[int]]:

@@ -70,6 +70,11 @@ class Some:
     columns: frozenset[str] | None = None
     prompt_id: str | None = None
 
+    @classmethod
+    def of(cls, columns: Iterable[str] | None) -> "Some":
+        """Return the pieces of some columns, or of all."""
+        return ALL if columns is None else cls(columns=frozenset(columns))
+
     def along(self, column: str) -> "Some":
         """Return the same with another column."""
         return self if self.columns is None else replace(self, columns=self.columns | {column})
@@ -89,8 +94,7 @@ def verify(files: Iterable[tuple[Path, str]]) -> None:
         DamagedError: naming the first that is missing or altered.
     """
     with ThreadPoolExecutor(AT_ONCE) as pool:
-        for _ in pool.map(_verify, files):
-            pass
+        list(pool.map(_verify, files))
 
 
 def verify_some(paths: Sequence[Path], some: Some) -> None:
@@ -99,14 +103,11 @@ def verify_some(paths: Sequence[Path], some: Some) -> None:
     Raises:
         DamagedError: naming the first that is missing or altered.
     """
-    found = [(path, _pieces_to_verify(path, some)) for path in paths]
-    if any(pieces for _, pieces in found):
-        with ThreadPoolExecutor(AT_ONCE) as pool:
-            for _ in pool.map(_verify_pieces, found):
-                pass
-    whole = [(path, path.stem) for path, pieces in found if pieces is None]
-    if whole:
-        verify(whole)
+    found = {path: _pieces_to_verify(path, some) for path in paths}
+    needed = {path: pieces for path, pieces in found.items() if pieces}
+    with ThreadPoolExecutor(AT_ONCE) as pool:
+        list(pool.map(_verify_pieces, needed, needed.values()))
+    verify((path, path.stem) for path, pieces in found.items() if pieces is None)
 
 
 def forget() -> None:
@@ -129,10 +130,7 @@ def _pieces_to_verify(path: Path, some: Some) -> list[Piece] | None:
     return None if pending is None else [piece for piece in list(pending) if piece.is_in(some)]
 
 
-def _verify_pieces(file: tuple[Path, list[Piece] | None]) -> None:
-    path, pieces = file
-    if not pieces:
-        return
+def _verify_pieces(path: Path, pieces: Sequence[Piece]) -> None:
     look, pending = _in_pieces[str(path)]
     with path.open("rb", buffering=0) as opened:
         altered = not all(piece.agrees(opened.fileno()) for piece in pieces)

@@ -37,6 +37,12 @@ def storable(text: str) -> str:
     )
 
 
+class Row:
+    """A row of a table; each kind of row is a subclass with the table's columns as fields."""
+
+    __slots__ = ()
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Message:
     """One turn of a conversation."""
@@ -54,7 +60,7 @@ class Check:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Prompt:
+class Prompt(Row):
     """x: a prompt for the policy, with the reference answer if the task has one.
 
     `family` groups prompts in reports, such as all prompts of one template; `cluster` groups
@@ -86,7 +92,7 @@ class Prompt:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Candidate:
+class Candidate(Row):
     """y (a sample, a rollout, a greedy answer or an external text), or z (a refinement).
 
     `text` is the answer alone; `reasoning` is the thought of a reasoning model before it, else
@@ -133,7 +139,7 @@ class AspectRating:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Critique:
+class Critique(Row):
     """f(x, y): the feedback model's reply, and the ratings read from its last dictionary.
 
     `status` is `scored`, or the reason why the ratings did not parse; `attempts` counts the
@@ -170,7 +176,7 @@ class Critique:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Grade:
+class Grade(Row):
     """The rating of a candidate in one aspect (UltraFeedback, Section 2.4).
 
     `rating` is 1 to 5; 1 to 10 for the aspect `overall`, whose `rationale` is a critique in words;
@@ -200,7 +206,7 @@ class Grade:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Breakdown:
+class Breakdown(Row):
     """A passage of an answer, broken into atomic statements (FActScore, Section 3.1).
 
     `place` counts the passages of an answer from 0. Without `statements`, `status` is the reason:
@@ -221,7 +227,7 @@ class Breakdown:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Claim:
+class Claim(Row):
     """An atomic statement of an answer, and whether the prompt's reference supports it.
 
     `place` counts the statements of an answer from 0. `verdict` is None with the reason in
@@ -243,7 +249,7 @@ class Claim:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PromptReview:
+class PromptReview(Row):
     """A review of a prompt's quality (ChatGLM-RLHF, Section 3.2).
 
     `aspects` are `intention`, `semantics` and `answerability`, rated on three levels as in a
@@ -261,7 +267,7 @@ class PromptReview:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class FilterCount:
+class FilterCount(Row):
     """How many of a filter's input items had one outcome, with a few of their ids.
 
     `outcome` is `kept`, `kept: REASON`, or the reason why they were dropped. A filter's counts
@@ -277,7 +283,7 @@ class FilterCount:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Reward:
+class Reward(Row):
     """r(x, y): the scalar of a reward model; `score` is None with `status` as the reason.
 
     If a candidate has several, the last one counts, for pairs and in lists; `lpfloop show` has all.
@@ -292,7 +298,7 @@ class Reward:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Preference:
+class Preference(Row):
     """z(x, y0, y1): which of two candidates an annotator prefers; None with `status` as the reason.
 
     `order` is the order in the request (`both`: once in each order, then reconciled); `preferred`
@@ -319,7 +325,7 @@ class Preference:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Pair:
+class Pair(Row):
     """(x, y+, y-) and the rule that made it; prompt, chosen, rejected are TRL's columns.
 
     `chosen_cut` and `rejected_cut` are true if the answer was cut at the token limit, else null.
@@ -344,7 +350,7 @@ class Pair:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Demonstration:
+class Demonstration(Row):
     """(x, y) of a rejection-sampling set; prompt and completion are TRL's columns."""
 
     demonstration_id: str
@@ -360,7 +366,7 @@ class Demonstration:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class UnpairedAnswer:
+class UnpairedAnswer(Row):
     """(x, y, success or failure): a single judged answer.
 
     `label` is true for a success; prompt, completion and label are TRL's columns.
@@ -380,7 +386,7 @@ class UnpairedAnswer:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PairingOutcome:
+class PairingOutcome(Row):
     """How many training rows were made from one prompt, or the reason for none."""
 
     prompt_id: str
@@ -391,7 +397,7 @@ class PairingOutcome:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Checkpoint:
+class Checkpoint(Row):
     """M_t: published weights, named by the hash of their manifest.
 
     With an `at_step` it is an intermediate checkpoint of the training, saved after that step.
@@ -414,7 +420,7 @@ class Checkpoint:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RewardModel:
+class RewardModel(Row):
     """r: a published reward model, named by the hash of its manifest, trained from `parent_id`."""
 
     reward_model_id: str
@@ -426,7 +432,7 @@ class RewardModel:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Rollout:
+class Rollout(Row):
     """An online method's numbers for one candidate at one step.
 
     `reward` is the reward of the whole answer, before the KL penalty. `kl`, `logprob` and
@@ -452,7 +458,7 @@ class Rollout:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Statistic:
+class Statistic(Row):
     """A number about one step of a training, such as `loss`, `rewards/margins` or `kl`."""
 
     iteration: int
@@ -463,7 +469,7 @@ class Statistic:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Evaluation:
+class Evaluation(Row):
     """A number about M_t: the mean of `n` prompt-level scores, and its standard error."""
 
     iteration: int
@@ -476,7 +482,7 @@ class Evaluation:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Score:
+class Score(Row):
     """One prompt-level score of an `Evaluation`."""
 
     iteration: int
@@ -489,7 +495,7 @@ class Score:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PolicyVerdict:
+class PolicyVerdict(Row):
     """Whether M_t is better than another policy, by `n` prompts in `clusters` clusters.
 
     `scope` is all prompts, or the `task` or `family` called `name`. `before` and `after` are the
@@ -524,7 +530,7 @@ class PolicyVerdict:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PolicyStanding:
+class PolicyStanding(Row):
     """The policies of a run after iteration t: M_t, the best so far, the start of the next one.
 
     `accepted`: whether M_t is at least as good as the best, by the configured margin; `reason`
@@ -543,7 +549,7 @@ class PolicyStanding:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Alarm:
+class Alarm(Row):
     """A sign that a run learns to please its judge, and its evidence.
 
     `before` and `after` are the compared numbers, `limit` the limit of their change; `examples` are

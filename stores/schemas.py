@@ -5,7 +5,7 @@ A table's columns are the fields of its row type, in the same order; their Arrow
 the type hints. `SCHEMA_VERSION` counts incompatible changes of any of them.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import fields, is_dataclass
 from itertools import accumulate, chain
 from operator import attrgetter
@@ -25,35 +25,10 @@ from typing import (
 import pyarrow as pa
 
 from . import records
-from .records import Rating
+from .records import Rating, Row
 
 SCHEMA_VERSION = 7
 
-Row = (
-    records.Prompt
-    | records.Candidate
-    | records.Critique
-    | records.Reward
-    | records.Preference
-    | records.Pair
-    | records.Demonstration
-    | records.UnpairedAnswer
-    | records.PairingOutcome
-    | records.Checkpoint
-    | records.RewardModel
-    | records.Rollout
-    | records.Statistic
-    | records.Evaluation
-    | records.Score
-    | records.Grade
-    | records.PromptReview
-    | records.FilterCount
-    | records.PolicyVerdict
-    | records.PolicyStanding
-    | records.Alarm
-    | records.Breakdown
-    | records.Claim
-)
 R = TypeVar("R", bound=Row)
 
 
@@ -159,7 +134,11 @@ def to_table(row_type: type[Row], rows: Batch) -> pa.Table:
 
 def from_table(row_type: type[R], table: pa.Table) -> list[R]:
     """Return the rows of a table written by `to_table`."""
-    return [row_type(**_revive_row(row)) for row in table.to_pylist()]
+    make = cast("Callable[..., R]", row_type)
+    return [
+        make(**{name: _revive(name, value) for name, value in row.items()})
+        for row in table.to_pylist()
+    ]
 
 
 def _conforming(table: pa.Table, schema: pa.Schema) -> pa.Table:
@@ -184,10 +163,6 @@ def _column(rows: Sequence[Row], field: pa.Field) -> pa.Array:
     return pa.ListArray.from_arrays(
         offsets, pa.StructArray.from_arrays(columns, fields=list(inner))
     )
-
-
-def _revive_row(row: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: _revive(name, value) for name, value in row.items()}
 
 
 def _revive(name: str, value: Any) -> Any:

@@ -102,12 +102,12 @@ class AnnotationLedger:
         if self._ask("SELECT 1 FROM queues WHERE name = ?", queue):
             return
         found = items()
-        with self._transaction() as database:
-            if database.execute("SELECT 1 FROM queues WHERE name = ?", (queue,)).fetchall():
+        with self._transaction():
+            if self._ask("SELECT 1 FROM queues WHERE name = ?", queue):
                 return
-            database.execute("INSERT INTO queues VALUES (?, ?)", (queue, facts))
+            self._ask("INSERT INTO queues VALUES (?, ?)", queue, facts)
             rows = ((queue, place, item) for place, item in enumerate(found))
-            database.executemany("INSERT INTO items VALUES (?, ?, ?)", rows)
+            self._database.executemany("INSERT INTO items VALUES (?, ?, ?)", rows)
 
     def items(self, queue: str) -> list[str]:
         """Return the items of a queue, in order."""
@@ -143,7 +143,7 @@ class AnnotationLedger:
 
     def assign(self, queue: str, annotator: str, choose: Choose) -> str | None:
         """Return the item for a person to judge now: the one they hold, or the one chosen."""
-        with self._transaction() as database:
+        with self._transaction():
             held = self.held_item(queue, annotator)
             if held is not None:
                 return held[0]
@@ -156,8 +156,8 @@ class AnnotationLedger:
             if place is None:
                 return None
             item = self.items(queue)[place]
-            database.execute(
-                "INSERT INTO assignments VALUES (?, ?, ?, 'open')", (item, annotator, time.time())
+            self._ask(
+                "INSERT INTO assignments VALUES (?, ?, ?, 'open')", item, annotator, time.time()
             )
             return item
 
@@ -167,12 +167,12 @@ class AnnotationLedger:
         Raises:
             LedgerError: if they do not hold it.
         """
-        with self._transaction() as database:
-            self._leave(database, entry.item, entry.annotator, "judged")
-            database.execute(
+        with self._transaction():
+            self._leave(entry.item, entry.annotator, "judged")
+            self._ask(
                 "INSERT INTO annotations (queue, item, annotator, at, seconds, row) "
                 "VALUES (?, ?, ?, ?, ?, ?)",
-                (*(entry.queue, entry.item, entry.annotator), entry.at, entry.seconds, entry.row),
+                *(entry.queue, entry.item, entry.annotator, entry.at, entry.seconds, entry.row),
             )
 
     def skip(self, item: str, annotator: str) -> None:
@@ -181,8 +181,8 @@ class AnnotationLedger:
         Raises:
             LedgerError: if they do not hold it.
         """
-        with self._transaction() as database:
-            self._leave(database, item, annotator, "skipped")
+        with self._transaction():
+            self._leave(item, annotator, "skipped")
 
     def undo(self, queue: str, annotator: str) -> str | None:
         """Take back a person's last judgement in a queue; they hold that item again.
@@ -192,7 +192,7 @@ class AnnotationLedger:
         Raises:
             LedgerError: if the judgement was imported into the run.
         """
-        with self._transaction() as database:
+        with self._transaction():
             found = self._ask(
                 "SELECT number, item, unit FROM annotations WHERE queue = ? AND annotator = ? "
                 "AND NOT undone ORDER BY number DESC LIMIT 1",
@@ -206,22 +206,20 @@ class AnnotationLedger:
                     "your last judgement is already in the run and stays there: judge the answer "
                     "again by its id in `lpfloop view`, the later judgement decides"
                 )
-            database.execute(
-                "DELETE FROM assignments WHERE annotator = ? AND state = 'open'", (annotator,)
-            )
-            database.execute("UPDATE annotations SET undone = 1 WHERE number = ?", (number,))
-            database.execute(
+            self._ask("DELETE FROM assignments WHERE annotator = ? AND state = 'open'", annotator)
+            self._ask("UPDATE annotations SET undone = 1 WHERE number = ?", number)
+            self._ask(
                 "UPDATE assignments SET state = 'open', begun = ? WHERE item = ? AND annotator = ?",
-                (time.time(), item, annotator),
+                *(time.time(), item, annotator),
             )
             return str(item)
 
     def again(self, item: str, annotator: str) -> None:
         """Give a person an item again that they have judged; the earlier judgement stays."""
-        with self._transaction() as database:
-            database.execute(
+        with self._transaction():
+            self._ask(
                 "INSERT OR REPLACE INTO assignments VALUES (?, ?, ?, 'open')",
-                (item, annotator, time.time()),
+                *(item, annotator, time.time()),
             )
 
     def judgments(self) -> list[LedgerEntry]:
@@ -238,28 +236,28 @@ class AnnotationLedger:
 
     def came_in(self, numbers: Iterable[int], unit: str) -> None:
         """Note that a unit of the run now holds these judgements."""
-        with self._transaction() as database:
-            database.executemany(
+        with self._transaction():
+            self._database.executemany(
                 "UPDATE annotations SET unit = ? WHERE number = ?",
                 [(unit, number) for number in numbers],
             )
 
-    def _leave(self, database: sqlite3.Connection, item: str, annotator: str, state: str) -> None:
-        changed = database.execute(
-            "UPDATE assignments SET state = ? WHERE item = ? AND annotator = ? AND state = 'open'",
-            (state, item, annotator),
-        )
-        if not changed.rowcount:
+    def _leave(self, item: str, annotator: str, state: str) -> None:
+        if not self._ask(
+            "UPDATE assignments SET state = ? WHERE item = ? AND annotator = ? AND state = 'open' "
+            "RETURNING item",
+            *(state, item, annotator),
+        ):
             raise LedgerError(f"{annotator} does not hold {item}, or has judged it meanwhile")
 
     def _ask(self, sql: str, *values: object) -> list[Any]:
         return self._database.execute(sql, values).fetchall()
 
     @contextmanager
-    def _transaction(self) -> Generator[sqlite3.Connection]:
+    def _transaction(self) -> Generator[None]:
         try:
             self._database.execute("BEGIN IMMEDIATE")
-            yield self._database
+            yield
             self._database.execute("COMMIT")
         except sqlite3.OperationalError as error:
             raise LedgerError(f"{self.path} cannot be written: {error}") from error

@@ -10,7 +10,7 @@ import json
 import os
 import time
 from collections.abc import Callable, Collection, Generator, Iterable, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
@@ -37,15 +37,6 @@ from .verified import EncodedRows
 
 if TYPE_CHECKING:
     from .run_lease import LeaseKeeper
-
-__all__ = [
-    "AMENDED",
-    "ContradictionError",
-    "Done",
-    "FencedError",
-    "Journal",
-    "KeptSlice",
-]
 
 AMENDED = "amended"
 """The kind of the event that records a unit's replacement."""
@@ -98,41 +89,37 @@ class Journal(Reader):
         self.revision = self.backed_up = 0
         self.keeper: LeaseKeeper | None = None
         self.on_taken_over: Callable[[], None] = lambda: None
-        self._lock = acquire(folder)
-        try:
+        with ExitStack() as undo:
+            self._lock = acquire(folder)
+            undo.callback(release, self._lock)
             super().__init__(folder, writable=True)
+            # An open transaction would lock out the next process.
+            undo.callback(self._db.close, force=True)
             self._take_over()
-        except BaseException:
-            release(self._lock)
-            raise
+            undo.pop_all()
 
     def _take_over(self) -> None:
-        try:
-            self._db.execute("PRAGMA synchronous = FULL")
-            self._db.execute("PRAGMA foreign_keys = ON")
-            self._db.execute(f"PRAGMA wal_autocheckpoint = {LOG_PAGES}")
-            self._db.execute(f"PRAGMA cache_size = -{CACHE_KIB}")
-            require_sound(self._db, self.folder, quick=True)
-            url = bucket_of(self.folder.parent.parent)
-            if url is not None:
-                from .run_lease import LeaseKeeper, take_lease
+        self._db.execute("PRAGMA synchronous = FULL")
+        self._db.execute("PRAGMA foreign_keys = ON")
+        self._db.execute(f"PRAGMA wal_autocheckpoint = {LOG_PAGES}")
+        self._db.execute(f"PRAGMA cache_size = -{CACHE_KIB}")
+        require_sound(self._db, self.folder, quick=True)
+        url = bucket_of(self.folder.parent.parent)
+        if url is not None:
+            from .run_lease import LeaseKeeper, take_lease
 
-                self.keeper = LeaseKeeper(self, take_lease(url, self.folder))
-            for left in self.folder.glob(f"{TEMPORARY}*"):
-                left.unlink()
-            sweep(self.folder / BACKUPS)
-            admit_readers(self.folder)
-            self.revision = int(self.meta("revision") or 0)
-            self._commits = CommitCount(self.folder)
-            self._epoch = self._begin_epoch()
-            self.backed_up = self.revision
-            self._abandon_reservations()
-            if self.keeper is not None:
-                self.keeper.start()
-        except BaseException:
-            # An open transaction would lock out the next process.
-            self._db.close(force=True)
-            raise
+            self.keeper = LeaseKeeper(self, take_lease(url, self.folder))
+        for left in self.folder.glob(f"{TEMPORARY}*"):
+            left.unlink()
+        sweep(self.folder / BACKUPS)
+        admit_readers(self.folder)
+        self.revision = int(self.meta("revision") or 0)
+        self._commits = CommitCount(self.folder)
+        self._epoch = self._begin_epoch()
+        self.backed_up = self.revision
+        self._abandon_reservations()
+        if self.keeper is not None:
+            self.keeper.start()
 
     @classmethod
     def create(cls, folder: Path, meta: Mapping[str, str]) -> Self:

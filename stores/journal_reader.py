@@ -16,21 +16,6 @@ from .keys import Json
 from .lock import release, share
 from .schemas import SCHEMA_VERSION
 
-__all__ = [
-    "JOURNAL",
-    "Cost",
-    "Downstream",
-    "JournalError",
-    "Part",
-    "Reader",
-    "RowFile",
-    "Serving",
-    "StageId",
-    "StageState",
-    "Unit",
-]
-
-
 StageId = tuple[int, str]
 """A stage, by its iteration and label."""
 

@@ -10,7 +10,7 @@ made while a daemon writes, and deleted at any time.
 import hashlib
 import json
 from collections.abc import Generator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -216,15 +216,14 @@ def deriving(run: Path) -> Generator[Draft]:
     """
     parent = make_folder(run / DERIVED)
     handle = acquire(parent, f"the derived tables of run {run.name}")
-    with ExitStack() as ending:
-        ending.callback(release, handle)
+    try:
         sweep(parent)
         draft = Draft(folder=make_folder(parent / f"{TEMPORARY}draft"))
-        ending.callback(_discard, draft)
-        yield draft
-
-
-def _discard(draft: Draft) -> None:
-    draft.close()
-    if draft.folder.exists():
-        remove(draft.folder)
+        try:
+            yield draft
+        finally:
+            draft.close()
+            if draft.folder.exists():
+                remove(draft.folder)
+    finally:
+        release(handle)

@@ -46,7 +46,7 @@ def pip_install(*names: str) -> str:
 
     It names this Python if `pip` in the shell would be missing or another environment's.
     """
-    return f"{_pip()} install {' '.join(_quote(requirement(name)) for name in names)}"
+    return f"{_pip()} install {' '.join(shlex.quote(requirement(name)) for name in names)}"
 
 
 def install_command(name: str, *, on_gpu: bool) -> str:
@@ -77,9 +77,8 @@ def activation() -> str | None:
     if (found is not None and Path(found).parent == environment) or not script.is_file():
         return None
     here = Path.cwd()
-    return (
-        f". {shlex.quote(str(script.relative_to(here) if script.is_relative_to(here) else script))}"
-    )
+    shown = script.relative_to(here) if script.is_relative_to(here) else script
+    return f". {shlex.quote(str(shown))}"
 
 
 def _requirements() -> list[str]:
@@ -105,8 +104,4 @@ def _name(text: str) -> str:
 def _pip() -> str:
     found = shutil.which("pip")
     is_here = found is not None and Path(found).parent == Path(sys.executable).parent
-    return "pip" if is_here else f"{_quote(sys.executable)} -m pip"
-
-
-def _quote(text: str) -> str:
-    return shlex.quote(text)
+    return "pip" if is_here else f"{shlex.quote(sys.executable)} -m pip"

@@ -82,7 +82,10 @@ def take_over(lake: Path, name: str | None, *, force: bool = False) -> TakenOver
         draft = folder / f"{TEMPORARY}{JOURNAL}"
         there = snapshots(bucket)
         snapshot, passed_over = _newest_whole(bucket, there, draft)
-        _set_aside_logs(folder)
+        # The new journal must not use the log and count of an earlier one.
+        for log in folder.glob(f"{JOURNAL}-*"):
+            quarantine(log, folder / QUARANTINE)
+        (folder / COMMITS).unlink(missing_ok=True)
         take_epoch(folder, bucket, before)
         reach("takeover.taken")
         if there != (now := snapshots(bucket)):
@@ -159,10 +162,3 @@ def _newest_whole(bucket: Bucket, there: Sequence[Snapshot], path: Path) -> tupl
         if fetch(bucket, snapshot, path):
             return snapshot, passed_over
     raise TakeoverError(f"{bucket.url} holds {len(there)} snapshots of the journal, all damaged")
-
-
-def _set_aside_logs(folder: Path) -> None:
-    """Remove the log and count of an earlier journal, so that the new journal cannot use them."""
-    for log in folder.glob(f"{JOURNAL}-*"):
-        quarantine(log, make_folder(folder / QUARANTINE))
-    (folder / COMMITS).unlink(missing_ok=True)

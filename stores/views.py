@@ -1,8 +1,7 @@
 # pyright: basic
 """What queries have beyond a run's row tables: views of these tables, units and events."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Iterator, Mapping
 
 import polars as pl
 from polars.io.plugins import register_io_source
@@ -63,16 +62,11 @@ JOURNAL_TABLES: Mapping[str, Mapping[str, pl.DataType]] = {
 
 def journal_table(journal: Reader, table: str) -> pl.DataFrame:
     """Return the rows of one of the `JOURNAL_TABLES`."""
-    rows = _units(journal) if table == "units" else _events(journal)
+    if table == "units":
+        rows = [(*unit[:4], bool(unit[4]), *unit[5:]) for unit in journal.all_units()]
+    else:
+        rows = [(round(at * 1000), kind, detail) for at, kind, detail in journal.all_events()]
     return pl.DataFrame(rows, schema=dict(JOURNAL_TABLES[table]), orient="row")
-
-
-def _units(journal: Reader) -> Sequence[Sequence[Any]]:
-    return [(*unit[:4], bool(unit[4]), *unit[5:]) for unit in journal.all_units()]
-
-
-def _events(journal: Reader) -> Sequence[Sequence[Any]]:
-    return [(round(at * 1000), kind, detail) for at, kind, detail in journal.all_events()]
 
 
 def lazy_rows(schema: Mapping[str, pl.DataType], rows: Callable[[], pl.LazyFrame]) -> pl.LazyFrame:

@@ -67,11 +67,7 @@ def arm(actions: Mapping[str, str | Action]) -> Generator[None]:
 def record_names() -> Generator[list[str]]:
     """Yield a list that collects the names this process reaches, in order."""
     names = list[str]()
-
-    def hook(name: str) -> None:
-        names.append(name)
-
-    with _hook([hook]):
+    with _hook([names.append]):
         yield names
 
 

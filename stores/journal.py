@@ -240,25 +240,24 @@ class Journal(Reader):
             "SELECT identity, planned, replaceable FROM stages WHERE iteration = ? AND stage = ?",
             (iteration, stage),
         )
-        if not found:
-            return self._insert_plan(iteration, stage, identity, keys(), upstream, decided_by)
-        ((planned_as, count, replaceable),) = found
-        if replaceable and planned_as == identity:
-            with self._transaction("plan"):
-                self._db.execute(
-                    "UPDATE stages SET replaceable = 0 WHERE iteration = ? AND stage = ?",
-                    (iteration, stage),
+        if found:
+            ((planned_as, count, replaceable),) = found
+            if planned_as == identity:
+                if replaceable:
+                    with self._transaction("plan"):
+                        self._db.execute(
+                            "UPDATE stages SET replaceable = 0 WHERE iteration = ? AND stage = ?",
+                            (iteration, stage),
+                        )
+                return int(count)
+            if not replaceable:
+                raise JournalError(
+                    f"stage {stage} of iteration {iteration} was planned with other inputs; the "
+                    "run's data or code changed: start another run with --run NAME --reuse-from "
+                    f"{self.folder.name}, which re-uses what still holds"
                 )
-        elif replaceable:
             self.forget(iteration, stage)
-            return self._insert_plan(iteration, stage, identity, keys(), upstream, decided_by)
-        if planned_as != identity:
-            raise JournalError(
-                f"stage {stage} of iteration {iteration} was planned with other inputs; "
-                f"the run's data or code changed: start another run with --run NAME --reuse-from "
-                f"{self.folder.name}, which re-uses what still holds"
-            )
-        return int(count)
+        return self._insert_plan(iteration, stage, identity, keys(), upstream, decided_by)
 
     def _insert_plan(
         self,
@@ -557,9 +556,8 @@ class Journal(Reader):
         """
         with self._transaction("redo"):
             found = self._query(
-                "SELECT u.iteration, s.ordinal FROM lost l JOIN units u ON u.key = l.unit"
-                " JOIN stages s ON s.iteration = u.iteration AND s.stage = u.stage"
-                " ORDER BY u.iteration, s.ordinal LIMIT 1"
+                "SELECT iteration, ordinal FROM lost JOIN units ON key = lost.unit"
+                " JOIN stages USING (iteration, stage) ORDER BY iteration, ordinal LIMIT 1"
             )
             self._db.execute("DELETE FROM lost")
             after = (

@@ -26,20 +26,18 @@ TWICE = "seconds_twice"
 
 _PARTS_SQL = """
 SELECT u.key, p."table", p.sha256, u.iteration, u.stage, u.chunk, p.rows, p.size, p.file
-FROM parts p JOIN units u ON u.number = p.unit
-JOIN stages s ON s.iteration = u.iteration AND s.stage = u.stage
+FROM parts p JOIN units u ON u.number = p.unit JOIN stages s USING (iteration, stage)
 WHERE CONDITION ORDER BY u.iteration, s.ordinal, u.chunk, p."table"
 """
 _FILES_SQL = """
 SELECT "table", sha256, rows, size, sealed, partly, stage, unit FROM (
     SELECT f."table", f.sha256, f.rows, f.size, 1 AS sealed, f.live < f.units AS partly,
         f.stage, f.iteration, s.ordinal, f.chunk, NULL AS unit
-    FROM files f JOIN stages s ON s.iteration = f.iteration AND s.stage = f.stage
+    FROM files f JOIN stages s USING (iteration, stage)
     UNION ALL
     SELECT p."table", p.sha256, p.rows, p.size, 0, 0, u.stage, u.iteration, s.ordinal, u.chunk,
         p.unit
-    FROM parts p JOIN units u ON u.number = p.unit
-    JOIN stages s ON s.iteration = u.iteration AND s.stage = u.stage
+    FROM parts p JOIN units u ON u.number = p.unit JOIN stages s USING (iteration, stage)
     WHERE p.file IS NULL
 ) WHERE (?1 IS NULL OR "table" = ?1) AND (?2 IS NULL OR iteration = ?2)
 ORDER BY iteration, ordinal, chunk, "table", sealed
@@ -53,7 +51,7 @@ WITH RECURSIVE found(iteration, stage, decided) AS (
     FROM found JOIN edges e ON e.from_iteration = found.iteration AND e.from_stage = found.stage
 )
 SELECT s.iteration, s.stage, min(found.decided) FROM found
-JOIN stages s ON s.iteration = found.iteration AND s.stage = found.stage
+JOIN stages s USING (iteration, stage)
 WHERE (s.iteration, s.stage) != (?1, ?2)
 GROUP BY s.iteration, s.stage ORDER BY s.iteration, s.ordinal
 """
@@ -250,7 +248,7 @@ class Reader:
         """Return the finished stages with rows in the journal, in the order of planning."""
         return self._query(
             "SELECT DISTINCT u.iteration, u.stage FROM parts p JOIN units u ON u.number = p.unit"
-            " JOIN stages s ON s.iteration = u.iteration AND s.stage = u.stage"
+            " JOIN stages s USING (iteration, stage)"
             " WHERE p.file IS NULL AND s.done = s.planned ORDER BY u.iteration, s.ordinal"
         )
 
@@ -402,8 +400,8 @@ class Reader:
         return [
             Serving(iteration, stage, json.loads(report), units)
             for iteration, stage, report, units in self._query(
-                "SELECT u.iteration, u.stage, each.value, count(*) FROM stages s JOIN units u"
-                " ON u.iteration = s.iteration AND u.stage = s.stage, json_each(u.served) each"
+                "SELECT u.iteration, u.stage, each.value, count(*) FROM stages s"
+                " JOIN units u USING (iteration, stage), json_each(u.served) each"
                 " WHERE u.served IS NOT NULL GROUP BY u.iteration, s.ordinal, each.value"
             )
         ]
@@ -437,7 +435,7 @@ class Reader:
         return self._query(
             "SELECT u.key, u.iteration, u.stage, u.chunk, u.done,"
             " (SELECT coalesce(sum(rows), 0) FROM parts WHERE unit = u.number), u.telemetry"
-            " FROM units u JOIN stages s ON s.iteration = u.iteration AND s.stage = u.stage"
+            " FROM units u JOIN stages s USING (iteration, stage)"
             " ORDER BY u.iteration, s.ordinal, u.chunk"
         )
 

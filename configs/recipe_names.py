@@ -96,9 +96,8 @@ def unknown_recipe(name: str) -> str:
     """Return the message for an unknown recipe."""
     names = list_names(alike(name, recipe_classes()), "`lpfloop config recipes` lists them")
     return (
-        f"there is no recipe {name!r}; {did_you_mean(name, recipe_classes())}recipes: "
-        f"{names}, or a function "
-        "of your own as ./FILE.py:NAME"
+        f"there is no recipe {name!r}; {did_you_mean(name, recipe_classes())}recipes: {names}, "
+        "or a function of your own as ./FILE.py:NAME"
     )
 
 
@@ -106,9 +105,7 @@ def _resolve_annotation(function: Callable[..., Any], parameter: inspect.Paramet
     """Return the annotation of a parameter, also if it is a text."""
     parameter_type = type("Parameter", (), {"__annotations__": {"it": parameter.annotation}})
     try:
-        return get_type_hints(parameter_type, globalns=inspect.unwrap(function).__globals__).get(
-            "it"
-        )
+        return get_type_hints(parameter_type, inspect.unwrap(function).__globals__).get("it")
     except (NameError, TypeError, AttributeError):
         return None
 

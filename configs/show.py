@@ -1,7 +1,7 @@
 """A configuration for readers: YAML, and differences."""
 
 import textwrap
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import takewhile
 from typing import cast
@@ -80,9 +80,15 @@ def nest_fields(shown: Iterable[SetField]) -> dict[str, object]:
 
 def as_yaml(shown: Iterable[SetField], sources: Mapping[str, str]) -> str:
     """Return fields as YAML, each with its default and, if known, its source."""
-    lines = _laid_out(
-        (f.path, [f"{_leaf(f.path)}: {flow(f.value)}{_comment(f, sources)}"]) for f in shown
-    )
+    lines, above = list[str](), list[str]()
+    for field in shown:
+        *sections, leaf = field.path.split(".")
+        same = takewhile(lambda both: both[0] == both[1], zip(sections, above, strict=False))
+        for depth in range(len(list(same)), len(sections)):
+            lines.append(f"{'  ' * depth}{sections[depth]}:")
+        above = sections
+        line = f"{leaf}: {flow(field.value)}{_comment(field, sources)}"
+        lines.append(textwrap.indent(line, "  " * len(sections)))
     return "\n".join(lines) + "\n"
 
 
@@ -95,22 +101,6 @@ def flow(value: object) -> str:
 def set_secrets(section: Section) -> Iterator[str]:
     """Yield the paths of the secrets that are set."""
     return (path for path, value, info in leaves(section) if is_secret(info) and value is not None)
-
-
-def _laid_out(fields: Iterable[tuple[str, Sequence[str]]]) -> Iterator[str]:
-    """Yield the lines of fields by their paths, below the names of their sections."""
-    above: list[str] = []
-    for path, lines in fields:
-        sections = path.split(".")[:-1]
-        same = takewhile(lambda both: both[0] == both[1], zip(sections, above, strict=False))
-        for depth in range(len(list(same)), len(sections)):
-            yield f"{'  ' * depth}{sections[depth]}:"
-        above = sections
-        yield from textwrap.indent("\n".join(lines), "  " * len(sections)).split("\n")
-
-
-def _leaf(path: str) -> str:
-    return path.rpartition(".")[2]
 
 
 def _comment(field: SetField, sources: Mapping[str, str]) -> str:

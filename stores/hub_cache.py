@@ -7,7 +7,6 @@ the disk; `hub_download` fills it.
 
 import os
 import re
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
@@ -67,12 +66,12 @@ def dataset_name(text: str) -> HubName | None:
     )
 
 
-def cache_folder(env: Mapping[str, str] = os.environ) -> Path:
+def cache_folder() -> Path:
     """Return the folder of the cache, from the environment variables of the hub's programs."""
     for variable, below in (("HF_HUB_CACHE", ""), ("HF_HOME", "hub")):
-        if env.get(variable):
-            return Path(env[variable]).expanduser() / below
-    user = Path(env.get("XDG_CACHE_HOME") or "~/.cache").expanduser()
+        if os.environ.get(variable):
+            return Path(os.environ[variable]).expanduser() / below
+    user = Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser()
     return user / "huggingface" / "hub"
 
 

@@ -36,9 +36,9 @@ def damages(journal: Reader, *, deep: bool) -> list[Damage]:
     return list(_damages(journal, deep=deep))
 
 
-def repair(journal: Journal) -> list[Damage]:
-    """Quarantine damaged files and make their units pending again; return the damages."""
-    found = damages(journal, deep=True)
+def repair(journal: Journal, *, deep: bool = True) -> list[Damage]:
+    """Quarantine damaged files and make their units pending again; return the `damages`."""
+    found = damages(journal, deep=deep)
     for damage in found:
         lose(journal, damage.unit, damage.path, damage.reason)
     return found

@@ -316,13 +316,6 @@ class Reader:
         """Return a unit's parts, by table."""
         return {part.table: part for part in self._parts("u.key = ?1", unit)}
 
-    def upstream(self, iteration: int, stage: str) -> list[StageId]:
-        """Return the stages from which a stage was planned, as stored with its plan."""
-        return self._query(
-            "SELECT from_iteration, from_stage FROM edges WHERE iteration = ? AND stage = ?",
-            (iteration, stage),
-        )
-
     def downstream(self, iteration: int, stage: str) -> Downstream:
         """Return the planned stages that depend on a stage, by the edges stored with each plan."""
         rows = self._query(_DOWNSTREAM_SQL, (iteration, stage))

@@ -16,7 +16,6 @@ from pathlib import Path
 from typing import TypeVar
 
 import polars as pl
-import pyarrow as pa
 
 from .address import run_argument
 from .committer import Committer, Finished, encode_units, if_there_is_room, when_there_is_room
@@ -212,7 +211,11 @@ class RunWriter:
             JournalError: if the unit has not committed rows of that kind.
             PendingAgainError: if they are missing or altered: the unit is pending again.
         """
-        return self._read(unit, TABLES[row_type])
+        table = TABLES[row_type]
+        try:
+            return self.when_there_is_room(lambda: self._units.read(unit, table))
+        except DamagedError as error:
+            raise self._file_lost(self.journal.parts_of(unit)[table], error) from error
 
     def verified_path(self, row_type: type[Row], unit: str) -> Path:
         """Return a Parquet file that holds a unit's rows alone, made of verified bytes.
@@ -221,7 +224,7 @@ class RunWriter:
             JournalError: if the unit has not committed rows of that kind.
             PendingAgainError: if they are missing or altered: the unit is pending again.
         """
-        rows, folder = self._read(unit, TABLES[row_type]), self.folder / "work" / "unpacked"
+        rows, folder = self.table(row_type, unit), self.folder / "work" / "unpacked"
         return self.when_there_is_room(lambda: write_rows(make_folder(folder), rows))
 
     def verified_model(self, table: str, name: str) -> Path:
@@ -288,12 +291,6 @@ class RunWriter:
             if not path.exists():
                 self._objects.local_file(path)
         return self._objects.local_folder(model)
-
-    def _read(self, unit: str, table: str) -> pa.Table:
-        try:
-            return self.when_there_is_room(lambda: self._units.read(unit, table))
-        except DamagedError as error:
-            raise self._file_lost(self.journal.parts_of(unit)[table], error) from error
 
     def _file_lost(self, part: Part, error: DamagedError) -> PendingAgainError:
         """Make every unit with rows in the damaged file pending again."""

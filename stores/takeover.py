@@ -15,10 +15,10 @@ from .address import bucket_of, run_argument
 from .bucket import Bucket
 from .durable import TEMPORARY, make_folder, publish_file, quarantine
 from .failpoints import reach
-from .inspection import Damage, damages
+from .inspection import Damage, repair
 from .journal import Journal
 from .journal_file import COMMITS, JOURNAL
-from .lake import OWN, QUARANTINE, RunWriter, lose, run_folder, run_names
+from .lake import OWN, QUARANTINE, RunWriter, run_folder, run_names
 from .lock import acquire, release
 from .objects import objects_of
 from .run_lease import (
@@ -95,9 +95,7 @@ def take_over(lake: Path, name: str | None, *, force: bool = False) -> TakenOver
     finally:
         release(lock)
     with closing(RunWriter(Journal(folder))) as store:
-        missing = damages(store.journal, deep=False)
-        for damage in missing:
-            lose(store.journal, damage.unit, damage.path, damage.reason)
+        missing = repair(store.journal, deep=False)
         taken = {"epoch": snapshot.epoch, "number": snapshot.number}
         record = {"from": before.describe(), **taken, "missing": len(missing)}
         store.journal.record(TAKEN_OVER, record)

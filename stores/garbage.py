@@ -92,13 +92,6 @@ def published_policies(journal: Reader) -> list[str]:
     ]
 
 
-def on_the_way(journal: Reader) -> list[str]:
-    """Return the ids of intermediate policies that did not become an M_t, oldest first."""
-    kept = set(published_policies(journal))
-    ids = [row["checkpoint_id"] for row in _models(journal, CHECKPOINTS)]
-    return [name for name in dict.fromkeys(ids) if name not in kept]
-
-
 def _models(journal: Reader, table: str) -> list[dict[str, Any]]:
     """Return the rows of the models of a table that were trained here, oldest first."""
     rows = list[dict[str, Any]]()
@@ -134,8 +127,11 @@ def _unreferenced_folders(journal: Reader) -> Iterator[Garbage]:
 def _old(journal: Reader, keep: int) -> Iterator[Garbage]:
     # Includes weights that a killed collection recorded as removed, but did not remove.
     needed = _needed_checkpoints(journal)
-    reasons = dict.fromkeys(published_policies(journal)[:-keep], f"older than the newest {keep}")
-    reasons |= dict.fromkeys(on_the_way(journal), "published during training, and not chosen")
+    policies = published_policies(journal)
+    reasons = dict.fromkeys(policies[:-keep], f"older than the newest {keep}")
+    for row in _models(journal, CHECKPOINTS):
+        if row["checkpoint_id"] not in policies:
+            reasons[row["checkpoint_id"]] = "published during training, and not chosen"
     for name, reason in reasons.items():
         if name in needed:
             continue

@@ -6,7 +6,7 @@ hashes its bytes, and the canaries'. A repair quarantines damaged files and make
 units pending again.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -45,9 +45,9 @@ def repair(journal: Journal, *, deep: bool = True) -> list[Damage]:
 
 
 def _damages(journal: Reader, *, deep: bool) -> Iterator[Damage]:
-    gone, objects, parts = removed_checkpoints(journal), objects_of(journal.folder), journal.parts()
-    faults = _file_faults(journal, objects, parts, deep=deep)
-    for part in parts:
+    gone, objects = removed_checkpoints(journal), objects_of(journal.folder)
+    faults = _file_faults(journal, objects, deep=deep)
+    for part in journal.parts():
         path = part.file and file_path(journal.folder, part.table, part.file)
         reason = faults.get(path) if path else None
         if path and reason is not None:
@@ -74,12 +74,10 @@ def _damage(part: Part, path: Path, reason: str) -> Damage:
     )
 
 
-def _file_faults(
-    journal: Reader, objects: Objects, parts: Sequence[Part], *, deep: bool
-) -> dict[Path, str]:
+def _file_faults(journal: Reader, objects: Objects, *, deep: bool) -> dict[Path, str]:
     """Return the faults of files of rows; intact files are left out."""
-    known, folder = journal.file_sizes(), journal.folder
-    sizes = {file_path(folder, p.table, p.file): known[p.file] for p in parts if p.file}
+    folder = journal.folder
+    sizes = {file.path(folder): file.size for file in journal.files() if file.sealed}
     there = objects.sizes(folder / FILES)
     faults = {
         path: problem

@@ -308,10 +308,6 @@ class Reader:
         finally:
             self._query("COMMIT")
 
-    def file_sizes(self) -> Mapping[str, int]:
-        """Return the size of each stage file, by its hash."""
-        return dict(self._query("SELECT sha256, size FROM files"))
-
     def parts_of(self, unit: str) -> Mapping[str, Part]:
         """Return a unit's parts, by table."""
         return {part.table: part for part in self._parts("u.key = ?1", unit)}

@@ -99,7 +99,7 @@ class Bucket:
         """Return the whole address of an object."""
         return f"{self.url}/{name}"
 
-    def put(self, name: str, data: bytes | memoryview) -> None:
+    def put(self, name: str, data: bytes) -> None:
         """Publish an object, replacing an earlier one, and check its size afterwards."""
         self._publish(name, len(data), data)
 
@@ -199,7 +199,7 @@ class Bucket:
 
     @_step("put")
     @_retried
-    def _publish(self, name: str, size: int, data: bytes | memoryview | Path) -> None:
+    def _publish(self, name: str, size: int, data: bytes | Path) -> None:
         """Upload and check the size, as one step that is retried as a whole."""
         self._store.put(name, data, chunk_size=BLOCK, max_concurrency=BLOCKS)
         there = self._head(name)

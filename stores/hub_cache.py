@@ -56,13 +56,8 @@ def model_name(text: str) -> HubName | None:
 def dataset_name(text: str) -> HubName | None:
     """Return the data set that a text names by hf:OWNER/NAME[@REVISION][/PLACE], if it does."""
     match = DATASET.fullmatch(text)
-    if match is None:
-        return None
-    return HubName(
-        kind="dataset",
-        repo=match["repo"],
-        revision=match["revision"],
-        inside=match["inside"] or "",
+    return match and HubName(
+        kind="dataset", repo=match["repo"], revision=match["revision"], inside=match["inside"] or ""
     )
 
 

@@ -6,8 +6,8 @@ While a reader is open no file that it may know of is removed (see `lock.share`)
 import json
 import threading
 from collections.abc import Generator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass
+from contextlib import ExitStack, contextmanager
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -160,9 +160,7 @@ class Cost:
 
     def as_json(self) -> str:
         """Return the cost in the journal's form."""
-        return json.dumps(
-            {"tokens": self.tokens, "judge_calls": self.judge_calls, "money": self.money}
-        )
+        return json.dumps(asdict(self))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -190,18 +188,14 @@ class Reader:
         self._mutex = threading.RLock()
         if not (folder / JOURNAL).exists():
             raise JournalError(f"no run at {folder}")
-        self._shared = None if writable else share(folder)
-        try:
+        with ExitStack() as undo:
+            self._shared = None if writable else share(folder)
+            undo.callback(self._unshare)
             self._opened = open_journal(folder, writable=writable)
+            undo.callback(self._opened.close)
             self._db = self._opened.database
-        except BaseException:
-            self._unshare()
-            raise
-        try:
             self._check_schema()
-        except BaseException:
-            Reader.close(self)
-            raise
+            undo.pop_all()
 
     def _query(self, sql: str, values: Sequence[object] = ()) -> list[Any]:
         """Return all rows of a query; threads take turns on the one connection."""

@@ -118,9 +118,8 @@ class RunLease:
             OutOfReachError: if the bucket does not answer.
         """
         following = f"{HEADS}/{self.head.epoch + 1:08}.json"
-        if not self.bucket.exists(following):
-            return
-        raise _taken_over_error(self.bucket, newest_head(self.bucket), "this head stops")
+        if self.bucket.exists(following):
+            raise _taken_over_error(self.bucket, newest_head(self.bucket), "this head stops")
 
     def remove(self, names: Sequence[str]) -> None:
         """Remove objects that were listed before, as long as this head's epoch is the newest.

@@ -26,17 +26,8 @@ from ..lake.annotations.bring_in import bring_in
 from ..recipes.refusals import require_fitting, require_sampling
 from ..recipes.roles import NeededRole, critic_alone, needed_roles, require_named
 from ..run.budget import Prices
-from ..run.completers import completers_of
 from ..run.fork import Fork
-from ..run.judges import (
-    Filters,
-    Panels,
-    fact_judge_of,
-    grader_of,
-    judged_forms,
-    judges_fingerprint,
-    verifier_of,
-)
+from ..run.judges import judges_fingerprint, judges_of, verifier_of
 from ..run.models import Models
 from ..run.reporter import Reporter
 from ..run.run import NOTHING_SEEN, Observed, Run
@@ -145,9 +136,6 @@ def parts_of(job: Job, seen: Observed) -> RunParts:
     needed = required_roles(job, seen)
     verifying = own_verifier(job.config.critic.verifier)
     critic = FeedbackCritic.from_config(job.config.critic)
-    panels, completers = Panels.of(job.config), completers_of(job.config)
-    filters = Filters.from_config(job.config)
-    grader = grader_of(job.config)
     try:
         memory = MemoryStages(config=job.config, roles=needed, have=devices())
         models = Models.of(
@@ -165,22 +153,13 @@ def parts_of(job: Job, seen: Observed) -> RunParts:
             require_importable(job.config.reward.model)
     except EngineError as error:
         raise ConfigError(str(error)) from error
-    fact_judge = fact_judge_of(job.config, models)
-    forms = judged_forms(job.config, models)
+    judges = judges_of(job.config, models)
     labels = labels_of(job.config, job.lake)
     fingerprint = fingerprint_of(
         job.config,
         models.fingerprint,
         critic.fingerprint,
-        judges_fingerprint(
-            models,
-            panels=panels,
-            completers=completers,
-            filters=filters,
-            grader=grader,
-            fact_judge=fact_judge,
-            forms=forms,
-        ),
+        judges_fingerprint(models, judges),
         reference_fingerprint(job.config),
         probes_fingerprint(job.config),
         mix_fingerprint(job.config),
@@ -194,14 +173,9 @@ def parts_of(job: Job, seen: Observed) -> RunParts:
         config=job.config,
         models=models,
         critic=critic,
-        panels=panels,
-        completers=completers,
-        filters=filters,
-        grader=grader,
-        fact_judge=fact_judge,
-        forms=forms,
         labels=labels,
         seen=seen,
+        **judges,
     )
     return RunParts(models=models, verifying=verifying, fingerprint=fingerprint, make=make)
 

@@ -33,10 +33,9 @@ from ..data.prompts import LABELLED
 from ..data.splits import PARTS, laid_out
 from ..evaluation.probe_sets import PROBES, load_probes
 from ..recipes.roles import needed_roles, require_named
-from ..run.completers import completers_of
 from ..run.device_inventory import MAIN_THREAD, Places
 from ..run.handles import Planned
-from ..run.judges import Filters, Panels, fact_judge_of, forms_of, grader_of
+from ..run.judges import judges_of
 from ..run.models import NO_MODEL, POLICY, REWARD, completes, locate_model
 from ..run.run import Labels, Observed, Run, Work
 from ..run.stage import Stage
@@ -288,18 +287,13 @@ def _rehearse(
                 reporter=Tee([]),
                 stop=StopSignal(),
                 prompts={prompt.prompt_id: prompt for prompt in sample.prompts},
-                panels=Panels.of(short),
-                completers=completers_of(short),
-                grader=grader_of(short),
-                filters=Filters.from_config(short),
-                fact_judge=fact_judge_of(short, models),
-                forms=forms_of(short),
                 labels=None if labels is None else labels.first(FEW),
                 trainer=StandInTrainer(notes=notes, policy=models.initial),
                 asks_most=True,
                 seen=assumed,
                 notes=notes,
                 sample=sample,
+                **judges_of(short, models),
             )
             ends, failed = _end_of(run)
         finally:

@@ -1,11 +1,8 @@
-"""The judges of a run other than its critic, as its configuration names them, and the verifier.
-
-Each function gives one of them, or nothing for a run that does not ask it.
-"""
+"""The judges of a run other than its critic, as its configuration names them, and the verifier."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Self
+from typing import Self, TypedDict
 
 from ...configs.annotation import AnnotatorModel, Role, of_eval_set
 from ...configs.engines import NO_MODEL, EngineConfig
@@ -24,7 +21,7 @@ from ...critics.verify import Verifier
 from ...stores.keys import Json
 from ..data.cycles import require_few_answers
 from ..data.prompt_rules import Rules
-from .completers import Completers
+from .completers import Completers, completers_of
 from .models import CRITIC, SCORING_JUDGE, Models, annotates, grades, is_endpoint
 from .stop import Stopped
 
@@ -198,23 +195,35 @@ class TooManyTimeoutsError(Stopped):
     """Too large a share of the answers to math took too long to compare."""
 
 
-def grader_of(config: RunConfig) -> Grader | None:
-    """Return who grades completions; None for a recipe that has none graded.
+class Judges(TypedDict):
+    """The judges of a run and its pools, by the fields of `Run`; None if the run does not ask it.
+
+    A fact judge breaks up answers into statements, and compares these with a reference.
+    """
+
+    panels: Panels
+    completers: Completers | None
+    filters: Filters
+    grader: Grader | None
+    fact_judge: FactJudge | None
+    forms: Forms
+
+
+def judges_of(config: RunConfig, models: Models) -> Judges:
+    """Read the judges and pools of a run.
 
     Raises:
-        ConfigError: if its templates cannot be used.
+        ConfigError: if a pool, a form, a filter or a template cannot be used.
     """
-    return Grader.from_config(config.grading) if grades(config) else None
-
-
-def fact_judge_of(config: RunConfig, models: Models) -> FactJudge | None:
-    """Return what the judge of facts is asked; None if no model breaks up and compares statements.
-
-    Raises:
-        ConfigError: if its templates cannot be used.
-    """
-    judges = config.facts.judge == "critic" and CRITIC in models.judging
-    return FactJudge.from_config(config.facts) if judges else None
+    judges_facts = config.facts.judge == "critic" and CRITIC in models.judging
+    return Judges(
+        panels=Panels.of(config),
+        completers=completers_of(config),
+        filters=Filters.from_config(config),
+        grader=Grader.from_config(config.grading) if grades(config) else None,
+        fact_judge=FactJudge.from_config(config.facts) if judges_facts else None,
+        forms=_judged_forms(config, models),
+    )
 
 
 def forms_of(config: RunConfig) -> Forms:
@@ -237,7 +246,7 @@ def forms_of(config: RunConfig) -> Forms:
     return found
 
 
-def judged_forms(config: RunConfig, models: Models) -> Forms:
+def _judged_forms(config: RunConfig, models: Models) -> Forms:
     """Return the forms of a run whose judge is somebody else than the policy it begins with.
 
     Raises:
@@ -282,22 +291,13 @@ def verifier_of(config: RunConfig, own: OwnFunction | None) -> Verifier:
     )
 
 
-def judges_fingerprint(
-    models: Models,
-    *,
-    panels: Panels,
-    completers: Completers | None,
-    filters: Filters,
-    grader: Grader | None,
-    fact_judge: FactJudge | None,
-    forms: Forms,
-) -> Mapping[str, Json]:
+def judges_fingerprint(models: Models, judges: Judges) -> Mapping[str, Json]:
     """Return what of the judges and the pools must not change while a run goes on, by resource."""
-    found = dict[str, Json]()
+    found, filters = dict[str, Json](), judges["filters"]
     if models.annotators:
         found["annotators"] = {role: served.params for role, served in models.annotators.items()}
-        found["pool"] = panels.digests
-    if completers is not None:
+        found["pool"] = judges["panels"].digests
+    if (completers := judges["completers"]) is not None:
         served = {name: served.params for name, served in models.completers.items()}
         found["completers"] = {"served": served, **completers.digests}
     if filters.reviewer is not None:
@@ -305,12 +305,12 @@ def judges_fingerprint(
         found["reviewer"] = {"served": models.reviewer.params, "asked": reviewer}
     if held := filters.rules.benchmarks:
         found["benchmarks"] = [[file.name, file.digest] for file in held]
-    if grader is not None:
+    if (grader := judges["grader"]) is not None:
         templates = {aspect: grader.digest(aspect) for aspect in SCALES}
         found["grading"] = {"served": models.grader.params, "templates": templates}
-    if forms:
-        reviewer = {name: form.digest for name, form in sorted(forms.items())}
-        found["scores"] = {"served": models.answer_judge.params, "forms": reviewer}
-    if fact_judge is not None:
+    if forms := judges["forms"]:
+        digests = {name: form.digest for name, form in sorted(forms.items())}
+        found["scores"] = {"served": models.answer_judge.params, "forms": digests}
+    if (fact_judge := judges["fact_judge"]) is not None:
         found["facts"] = {name: fact_judge.digest(name) for name in (STATEMENTS, SUPPORT)}
     return found

@@ -90,7 +90,7 @@ def _grade_aspect(it: Iteration, aspect: GradedAspect, candidates: Rows[Candidat
     """Plan and run the stage of one aspect."""
     grader, config = it.run.grader, it.run.config.grading
     if grader is None:
-        raise RuntimeError("this run was opened without a grader: see `grader_of`")
+        raise RuntimeError("this run was opened without a grader: see `judges_of`")
     grading = Grading(
         run=it.run,
         iteration=it.number,

@@ -109,7 +109,7 @@ def demonstrate_grades(
     it.require(Pooled, "demonstrate_grades")
     grader = it.run.grader
     if grader is None:
-        raise RuntimeError("this run was opened without a grader: see `grader_of`")
+        raise RuntimeError("this run was opened without a grader: see `judges_of`")
 
     def make(unit: Unit) -> RowsByType:
         drafts, judged = it.chunk(candidates, unit.chunk), it.chunk(grades, unit.chunk)

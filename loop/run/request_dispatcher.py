@@ -63,30 +63,6 @@ class RetryableRequest(Protocol[Request_co, Answer_contra]):
 Q = TypeVar("Q", bound=RetryableRequest[Any, Any])
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RequestDispatcher(Generic[Q]):
-    """The pending units of a stage, as requests to one model.
-
-    `work` gives a unit's questions when its turn has come; `commit` takes the settled questions
-    in their order, with the cost of the answers.
-    """
-
-    run: Run
-    client: ModelClient[Any, Any, Any]
-    work: Callable[[Unit], Sequence[Q]]
-    commit: Callable[[Unit, Sequence[Q], UnitStats], None]
-
-    def run_units(self, stage: Stage) -> None:
-        """Send the requests of all pending units, and commit each unit as soon as it is settled."""
-        if not stage.pending:
-            return
-        source = _BatchSource(self, stage)
-        if source.is_empty:
-            return
-        for key, answers in self.client.stream(source):
-            source.take_answers(key, answers)
-
-
 @dataclass(kw_only=True)
 class _OpenUnit(Generic[Q]):
     """A unit with unsettled questions, and the number of its slices in flight or waiting."""
@@ -124,18 +100,26 @@ class _Slice(Generic[Q]):
     again: bool
 
 
-class _BatchSource(Source[Any], Generic[Q]):
-    """The batches of a stage's requests, taken by an engine as soon as they may be sent."""
+class RequestDispatcher(Source[Any], Generic[Q]):
+    """The batches of a stage's requests, taken by an engine as soon as they may be sent.
 
-    def __init__(self, dispatcher: RequestDispatcher[Q], stage: Stage) -> None:
-        self._dispatcher = dispatcher
-        self._stage = stage
-        self._flow = stage.flow
-        self._client = dispatcher.client
-        self._budget = dispatcher.run.budget
-        self._warnings = RunWarnings(
-            dispatcher.run.store, stage.planned.iteration, stage.planned.stage
-        )
+    `work` gives a unit's questions when its turn has come; `commit` takes the settled questions
+    in their order, with the cost of the answers.
+    """
+
+    def __init__(
+        self,
+        run: Run,
+        stage: Stage,
+        *,
+        client: ModelClient[Any, Any, Any],
+        work: Callable[[Unit], Sequence[Q]],
+        commit: Callable[[Unit, Sequence[Q], UnitStats], None],
+    ) -> None:
+        self._stage, self._flow = stage, stage.flow
+        self._client, self._work, self._commit_unit = client, work, commit
+        self._budget, self._journal = run.budget, run.store.journal
+        self._warnings = RunWarnings(run.store, stage.planned.iteration, stage.planned.stage)
         self._units = deque(stage.pending)
         self._following: _OpenUnit[Q] | None = None
         self._admits = True
@@ -143,10 +127,12 @@ class _BatchSource(Source[Any], Generic[Q]):
         self._away: dict[str, _Slice[Q]] = {}
         self._numbers = count()
 
-    @property
-    def is_empty(self) -> bool:
-        """Whether the stage has no requests, so that its model need not be loaded."""
-        return self._turn() == "never"
+    def run_units(self) -> None:
+        """Send the requests of all pending units, and commit each unit as soon as it is settled."""
+        if not self._units or self._turn() == "never":
+            return  # Without requests the model need not be loaded.
+        for key, answers in self._client.stream(self):
+            self._take_answers(key, answers)
 
     @property
     def stopping(self) -> bool:
@@ -199,7 +185,7 @@ class _BatchSource(Source[Any], Generic[Q]):
             raise StopIteration
         return self._send(self._take(fitting))
 
-    def take_answers(self, key: str, answers: Sequence[Any]) -> None:
+    def _take_answers(self, key: str, answers: Sequence[Any]) -> None:
         """Take the answers to a slice: commit its unit if that settles it, else keep them."""
         flight = self._away.pop(key)
         opened = flight.of
@@ -273,7 +259,7 @@ class _BatchSource(Source[Any], Generic[Q]):
 
     def _open_unit(self, unit: Unit) -> _OpenUnit[Q] | None:
         """Open a unit with its kept answers; one without a question is committed at once."""
-        questions = {(n,): question for n, question in enumerate(self._dispatcher.work(unit))}
+        questions = {(n,): question for n, question in enumerate(self._work(unit))}
         opened = _OpenUnit(unit=unit, questions=questions)
         if self._budget.has_kept(unit.key):
             self._take_kept_answers(opened)
@@ -284,10 +270,9 @@ class _BatchSource(Source[Any], Generic[Q]):
 
     def _take_kept_answers(self, opened: _OpenUnit[Q]) -> None:
         """Apply the answers that an earlier attempt paid for."""
-        journal = self._dispatcher.run.store.journal
         kept = {
             name: answer
-            for text in journal.replies(opened.unit.key)
+            for text in self._journal.replies(opened.unit.key)
             for name, answer in self._client.read(text).items()
         }
         open_ = opened.unsettled
@@ -333,24 +318,21 @@ class _BatchSource(Source[Any], Generic[Q]):
             for again in (False, True)
         ]
         slices = [
-            self._slice(opened, own[start : start + SLICE], again=again)
+            _Slice(
+                key=self._new_key(opened),
+                of=opened,
+                places=part,
+                requests=opened.requests(part),
+                again=bool(again),
+            )
             for again, own in enumerate(by_round)
-            for start in range(0, len(own), SLICE)
+            for part in (own[at : at + SLICE] for at in range(0, len(own), SLICE))
         ]
         opened.slices += len(slices)
         if first:
             self._waiting.extendleft(reversed(slices))
         else:
             self._waiting.extend(slices)
-
-    def _slice(self, opened: _OpenUnit[Q], places: Sequence[Place], *, again: int) -> _Slice[Q]:
-        return _Slice(
-            key=self._new_key(opened),
-            of=opened,
-            places=places,
-            requests=opened.requests(places),
-            again=bool(again),
-        )
 
     def _new_key(self, opened: _OpenUnit[Q]) -> str:
         return f"{opened.unit.key}/{next(self._numbers)}"
@@ -367,9 +349,5 @@ class _BatchSource(Source[Any], Generic[Q]):
             self._budget.keep(flight.of.unit.key, flight.key, spent, replies)
 
     def _commit(self, opened: _OpenUnit[Q]) -> None:
-        questions = [question for _, question in sorted(opened.questions.items(), key=_place)]
-        self._dispatcher.commit(opened.unit, questions, opened.cost)
-
-
-def _place(item: tuple[Place, object]) -> Place:
-    return item[0]
+        questions = [opened.questions[place] for place in sorted(opened.questions)]
+        self._commit_unit(opened.unit, questions, opened.cost)

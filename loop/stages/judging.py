@@ -317,11 +317,12 @@ class JudgedStage(ABC, Generic[S, T, Judgement]):
                 commit(unit, self._requests(unit.chunk, replies(unit)), UnitStats())
             return
         RequestDispatcher(
-            run=run,
+            run,
+            stage,
             client=self.client,
             work=lambda unit: self._requests(unit.chunk, replies(unit)),
             commit=commit,
-        ).run_units(stage)
+        ).run_units()
 
     def _replies_so_far(self) -> RepliesOf:
         """Return how many replies a unit may have: `attempts`, or more if it was retried."""

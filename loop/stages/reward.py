@@ -123,11 +123,12 @@ class Scoring:
             stage.commit(unit, {Reward: rows}, replace(cost, rows=len(rows), unscored=unscored))
 
         RequestDispatcher(
-            run=self.run,
+            self.run,
+            stage,
             client=ScorerClient(scorer=self.run.models.scorer(folder)),
             work=lambda unit: list(map(asked, work(unit))),
             commit=commit,
-        ).run_units(stage)
+        ).run_units()
 
     def _row(self, candidate: Candidate, score: float | None) -> Reward:
         own = self.model is None and names_function(self.run.config.reward.model)

@@ -218,14 +218,14 @@ def draw_candidates(
             ends.update(row.finish_reason for row in rows)
             stage.commit(unit, {Candidate: rows}, replace(cost, rows=len(rows)))
 
+        client = EngineClient(run=run, served=served, first=settings, again=settings, judge=judge)
         RequestDispatcher(
-            run=run,
-            client=EngineClient(
-                run=run, served=served, first=settings, again=settings, judge=judge
-            ),
+            run,
+            stage,
+            client=client,
             work=lambda unit: list(map(drawing, work(unit))),
             commit=commit,
-        ).run_units(stage)
+        ).run_units()
         answers, message, cut = ends.total(), CUT_IN_THOUGHT, ends["truncated_thinking"]
         if not cut and _leaves_out_cut(run, kind) and answers >= FEW_ANSWERS:
             message, cut = CUT_OFF, ends["length"] if ends["length"] > MOST_CUT * answers else 0

@@ -6,11 +6,11 @@ from itertools import chain, repeat
 from types import SimpleNamespace
 from typing import Any, cast
 
-from lpfloop.loop.run.request_dispatcher import _BatchSource
+from lpfloop.loop.run.request_dispatcher import RequestDispatcher
 from lpfloop.stores.journal_reader import Cost, Unit
 
 
-def source_under(budget: Any) -> _BatchSource[Any]:
+def source_under(budget: Any) -> RequestDispatcher[Any]:
     """Return the source of one unit with one request; waiting fails the test."""
     question = SimpleNamespace(settled=False, attempts=0, request=lambda: "a request")
     client = SimpleNamespace(
@@ -28,8 +28,13 @@ def source_under(budget: Any) -> _BatchSource[Any]:
     )
     journal = SimpleNamespace(events=lambda _: [])
     run = SimpleNamespace(budget=budget, store=SimpleNamespace(journal=journal))
-    dispatcher = SimpleNamespace(run=run, client=client, work=lambda _: [question])
-    return _BatchSource(cast("Any", dispatcher), cast("Any", stage))
+    return RequestDispatcher(
+        cast("Any", run),
+        cast("Any", stage),
+        client=cast("Any", client),
+        work=lambda _: [cast("Any", question)],
+        commit=lambda *_: None,
+    )
 
 
 def test_budget_spent_by_another_stage_meanwhile() -> None:

@@ -19,7 +19,6 @@ from typing import Any
 
 import polars as pl
 
-from ...configs.own_function import OwnFunction
 from ...configs.schema import EngineConfig, RunConfig
 from ...configs.training import OnlineSettings
 from ...critics.verify import Verdict, Verifier
@@ -361,7 +360,8 @@ class StandInModels(Models):
 
     notes: Notes
 
-    def _model_in(self, role: str) -> Served:
+    def judge(self, role: str) -> Served:
+        """Return the placeholder in a role."""
         return self.judging.get(role) or placeholder(role, NO_MODEL, EngineConfig())
 
     def engine(self, served: Served) -> Engine:
@@ -380,10 +380,6 @@ RIGHT, WRONG = Verdict((), 1, "right"), Verdict((), -1, "wrong")
 
 class StandInVerifier(Verifier):
     """A verifier that finds some answers right and others wrong, without comparing."""
-
-    def __init__(self, own: OwnFunction | None, *, sentence_match: bool) -> None:
-        """Stand in for the verifier with a user's function, if any; it may verify facts."""
-        super().__init__(own, sentence_match=sentence_match)
 
     def verify(self, items: Sequence[tuple[Prompt, str]]) -> list[Verdict]:
         """Return a verdict on each (prompt, answer)."""

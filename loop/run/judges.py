@@ -22,7 +22,7 @@ from ...stores.keys import Json
 from ..data.cycles import require_few_answers
 from ..data.prompt_rules import Rules
 from .completers import Completers, completers_of
-from .models import CRITIC, SCORING_JUDGE, Models, annotates, grades, is_endpoint
+from .models import CRITIC, GRADING, QUALITY, SCORING_JUDGE, Models, annotates, grades, is_endpoint
 from .stop import Stopped
 
 SHIPPED, HOSTED = "alpacafarm", "alpacafarm-hosted"
@@ -256,7 +256,7 @@ def _judged_forms(config: RunConfig, models: Models) -> Forms:
     if SCORING_JUDGE not in models.judging:
         return {}
     found = forms_of(config)
-    if models.answer_judge.identity == models.initial.identity:
+    if models.judge(SCORING_JUDGE).identity == models.initial.identity:
         raise ConfigError(
             "assessment.judge.model is the policy with which the run begins, which would score its "
             "own answers: name another model, a strong one"
@@ -302,15 +302,15 @@ def judges_fingerprint(models: Models, judges: Judges) -> Mapping[str, Json]:
         found["completers"] = {"served": served, **completers.digests}
     if filters.reviewer is not None:
         reviewer = filters.reviewer.digest
-        found["reviewer"] = {"served": models.reviewer.params, "asked": reviewer}
+        found["reviewer"] = {"served": models.judge(QUALITY).params, "asked": reviewer}
     if held := filters.rules.benchmarks:
         found["benchmarks"] = [[file.name, file.digest] for file in held]
     if (grader := judges["grader"]) is not None:
         templates = {aspect: grader.digest(aspect) for aspect in SCALES}
-        found["grading"] = {"served": models.grader.params, "templates": templates}
+        found["grading"] = {"served": models.judge(GRADING).params, "templates": templates}
     if forms := judges["forms"]:
         digests = {name: form.digest for name, form in sorted(forms.items())}
-        found["scores"] = {"served": models.answer_judge.params, "forms": digests}
+        found["scores"] = {"served": models.judge(SCORING_JUDGE).params, "forms": digests}
     if (fact_judge := judges["fact_judge"]) is not None:
         found["facts"] = {name: fact_judge.digest(name) for name in (STATEMENTS, SUPPORT)}
     return found

@@ -10,7 +10,7 @@ the models of a pool. `loaded_models.turn` decides which model gives way on the 
 
 import logging
 import threading
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -21,7 +21,7 @@ from ...configs.engines import NO_MODEL
 from ...configs.own_function import names_function
 from ...configs.recipes import Annotated, Pooled, Rewarded, TaskReward
 from ...configs.schema import CompletionConfig, ConfigError, EngineConfig, RewardConfig, RunConfig
-from ...policies.engines.canary import CanaryRow, read_canary
+from ...policies.engines.canary import read_canary
 from ...policies.engines.chat_template import require_chat, template_text
 from ...policies.engines.engine import Engine, EngineError, Scorer
 from ...policies.workers.engine_factory import engine_kind, open_engine, open_scorer
@@ -191,24 +191,9 @@ class Models:
     @property
     def feedback(self) -> Served:
         """The critic's model."""
-        return self._model_in(CRITIC)
+        return self.judge(CRITIC)
 
-    @property
-    def grader(self) -> Served:
-        """The model that grades completions."""
-        return self._model_in(GRADING)
-
-    @property
-    def reviewer(self) -> Served:
-        """The model that judges prompts."""
-        return self._model_in(QUALITY)
-
-    @property
-    def answer_judge(self) -> Served:
-        """The model that scores answers by forms."""
-        return self._model_in(SCORING_JUDGE)
-
-    def _model_in(self, role: str) -> Served:
+    def judge(self, role: str) -> Served:
         """Return the model in a role; it is missing if the rehearsal did not use the role."""
         if role not in self.judging:
             raise ConfigError(
@@ -306,7 +291,8 @@ class Models:
     def _open(self, name: str, served: Served) -> Engine:
         log = self.logs / f"engine-{name[:12]}.log"
         opened = open_engine(served.location, served.engine, log=log)
-        return _prove_weights(opened, served)
+        _prove_weights(opened, served)
+        return opened
 
     def _scorer_in(self, folder: Path | None) -> tuple[Allocation, Callable[[], Scorer]]:
         """Return the allocation of a reward model, and what opens it."""
@@ -438,22 +424,17 @@ def _reward_id(config: RunConfig) -> str:
     return identity
 
 
-def _prove_weights(engine: Engine, served: Served) -> Engine:
-    """Return the engine if it runs the weights that the trainer measured; else close it."""
+def _prove_weights(engine: Engine, served: Served) -> None:
+    """Close an engine that does not run the weights that the trainer measured, and raise why."""
     if served.canary is None:
-        return engine
+        return
     rows = read_canary(served.canary)
     if not rows:
         logger.warning("%s lacks a canary: only its hash proves the weights", served.location)
-    try:
-        _prove(engine, rows)
-    except EngineError:
-        engine.close()
-        raise
-    return engine
-
-
-def _prove(engine: Engine, rows: Sequence[CanaryRow]) -> None:
     # Scripts and endpoints cannot measure.
     if isinstance(engine, HostedModel):
-        engine.prove(rows)
+        try:
+            engine.prove(rows)
+        except EngineError:
+            engine.close()
+            raise

@@ -21,6 +21,7 @@ from ..data.filter_counts import KEPT
 from ..data.principles import Principle
 from ..run.handles import Planned, Rows
 from ..run.iteration import Iteration
+from ..run.models import GRADING, SCORING_JUDGE
 from ..run.run import Verb
 from .judging import (
     PENDING,
@@ -76,7 +77,7 @@ def score_answers(it: Iteration, answers: Rows[Candidate], form: AnswerForm) -> 
     scoring = ScoringAnswers(
         run=it.run,
         iteration=it.number,
-        client=judge_client(it.run, it.run.models.answer_judge, settings),
+        client=judge_client(it.run, it.run.models.judge(SCORING_JUDGE), settings),
         attempts=settings.attempts,
         form=form,
         answers=lambda chunk: it.chunk(answers, chunk),
@@ -94,7 +95,7 @@ def _grade_aspect(it: Iteration, aspect: GradedAspect, candidates: Rows[Candidat
     grading = Grading(
         run=it.run,
         iteration=it.number,
-        client=judge_client(it.run, it.run.models.grader, config),
+        client=judge_client(it.run, it.run.models.judge(GRADING), config),
         attempts=config.attempts,
         grader=grader,
         aspect=aspect,

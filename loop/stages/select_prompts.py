@@ -28,6 +28,7 @@ from ..data.prompt_rules import Rules
 from ..data.row_notes import FILTER
 from ..run.handles import Planned, Prompts, chunk_prompts, content_key
 from ..run.iteration import Iteration
+from ..run.models import QUALITY as QUALITY_JUDGE
 from ..run.run import Run, Verb, Work
 from ..run.stop import NothingToTrainOn
 from .judging import PENDING, JudgedStage, Posed, judge_client, judge_params
@@ -161,7 +162,7 @@ def review_prompts(
     reviewing = Reviewing(
         run=run,
         iteration=ITERATION,
-        client=judge_client(run, run.models.reviewer, config),
+        client=judge_client(run, run.models.judge(QUALITY_JUDGE), config),
         attempts=config.attempts,
         reviewer=reviewer,
         prompts=chunks,

@@ -195,21 +195,6 @@ class MemoryStages:
 
     def every(self) -> Iterator[StageMemory]:
         """Yield the stages; one whose model has unknown sizes has the reason instead of terms."""
-        for stage, sections, found in self._planned():
-            try:
-                yield from (replace(each, sections=sections) for each in found())
-            except UnknownShapeError as error:
-                yield StageMemory(
-                    stage=stage,
-                    device=self.have.name,
-                    has_bytes=self.have.memory,
-                    unknown=str(error),
-                )
-
-    def _planned(
-        self,
-    ) -> Iterator[tuple[str, tuple[str, ...], Callable[[], Iterator[StageMemory]]]]:
-        """Yield each stage's name, its sections of the configuration, and how it is computed."""
         engines: dict[str, list[NeededRole]] = {}
         for role in self.roles:
             if self._is_here(role) and role.engine is not None:
@@ -219,16 +204,29 @@ class MemoryStages:
             names = [role.name for role in (first, *others)]
             stage = f"{', '.join(names)} answers ({self._kind(first)})"
             sections = tuple(filter(None, map(engine_section, names)))
-            yield stage, sections, lambda s=stage, r=first: self._engine(s, r)
+            yield from self._known(stage, sections, self._engine(stage, first))
         scored = any(r.name == REWARD and not names_function(r.model) for r in self.roles)
         if scored and _copies(self.config.reward) is not None:
-            yield SCORES, (REWARD,), self._scoring
+            yield from self._known(SCORES, (REWARD,), self._scoring())
         for method in self.methods:
-            sections = (f"training.{method}",)
-            stage = f"{TRAINS} {method}"
-            yield stage, sections, lambda m=method: self._training(m, recomputed=self.recomputes(m))
+            found = self._training(method, recomputed=self.recomputes(method))
+            yield from self._known(f"{TRAINS} {method}", (f"training.{method}",), found)
         if {*self.methods} - {"reward"}:
-            yield CANARY, (), self._canary
+            yield from self._known(CANARY, (), self._canary())
+
+    def _known(
+        self, stage: str, sections: tuple[str, ...], found: Iterator[StageMemory]
+    ) -> Iterator[StageMemory]:
+        """Yield the stages found with their sections, or why they cannot be computed."""
+        try:
+            yield from (replace(each, sections=sections) for each in found)
+        except UnknownShapeError as error:
+            yield StageMemory(
+                stage=stage,
+                device=self.have.name,
+                has_bytes=self.have.memory,
+                unknown=str(error),
+            )
 
     @cached_property
     def methods(self) -> tuple[Method, ...]:

@@ -76,13 +76,10 @@ class EvalSets:
             found.setdefault(eval_set_benchmark(prompt.eval_set), []).append(prompt)
         return found or {HELD_OUT: []}
 
-
-def evaluate_steps(it: Iteration, last: Checkpoint, eval_sets: EvalSets) -> Checkpoint:
-    """Evaluate the policies that a training published at its steps before the last; return M_t."""
-    held_out = {
-        name: chunk_prompts(prompts, eval_sets.chunk) for name, prompts in eval_sets.sets.items()
-    }
-    return chosen_policy(it, last, eval_sets.chunks(DEV), held_out)
+    @property
+    def held_out(self) -> Mapping[str, Prompts]:
+        """The chunks of each set of held-out prompts, by its benchmark."""
+        return {name: chunk_prompts(prompts, self.chunk) for name, prompts in self.sets.items()}
 
 
 def evaluate_sets(
@@ -92,8 +89,8 @@ def evaluate_sets(
     decides = bool(eval_sets.prompts[DEV])
     if decides:
         evaluate(it, eval_sets.chunks(DEV), benchmark=DEV)
-    for benchmark, prompts in eval_sets.sets.items():
-        evaluate(it, chunk_prompts(prompts, eval_sets.chunk), benchmark=benchmark)
+    for benchmark, prompts in eval_sets.held_out.items():
+        evaluate(it, prompts, benchmark=benchmark)
     probe(it)
     if it.number == course.first:
         return course
@@ -167,7 +164,8 @@ def turn(run: Run, prompts: Sequence[Prompt]) -> str:
             it = iteration(run, number, start, share, eval_sets.chunks(HELD_OUT))
             if run.seen.trains and not is_endpoint(run.models.initial.location):
                 warm_trainer(run)
-            checkpoint = evaluate_steps(it, _train(it, given), eval_sets)
+            last, dev = _train(it, given), eval_sets.chunks(DEV)
+            checkpoint = chosen_policy(it, last, dev, eval_sets.held_out)
             check_drafts(it)
         if number == first or checkpoint.checkpoint_id != start.checkpoint_id:
             course = evaluate_sets(iteration(run, number, checkpoint), course, eval_sets)

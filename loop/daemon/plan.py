@@ -156,19 +156,11 @@ class Plan:
         return {**asdict(self), **more}
 
 
-def plan_of(
-    rehearsal: Rehearsal,
-    prompts: Sequence[Prompt],
-    costs: CallCosts | None = None,
-    memory: Sequence[str] = (),
-) -> Plan:
-    """Return the plan of the run that was rehearsed; `costs` are measured costs of calls.
-
-    `memory` are lines on each stage's memory.
-    """
+def plan_of(rehearsal: Rehearsal, prompts: Sequence[Prompt], memory: Sequence[str] = ()) -> Plan:
+    """Return the plan of the run that was rehearsed; `memory` are lines on each stage's memory."""
     config, sample = rehearsal.config, rehearsal.sample
     count = max(len(prompts), sample.train)
-    planned = [_plan_stage(config, stage, count, costs or {}) for stage in rehearsal.stages]
+    planned = [_plan_stage(config, stage, count, rehearsal.costs) for stage in rehearsal.stages]
     once = list(_each_step(config, planned))
     last = config.iterations if rehearsal.ends is None else max(s.iteration for s in once)
     stages = list(_stages_of_turns(once, last))

@@ -208,12 +208,12 @@ def plan_run(
         ConfigError: if something configured cannot be used.
         RehearsalError: if the recipe fails in its rehearsal.
     """
-    costs = costs_in(lake, config)
-    shown = rehearsal or rehearse(config, prompts, costs, labels=labels_of(config, lake))
-    shown.require_whole()
-    memory_lines = [] if config.memory == "ignore" else _memory_lines(config, shown.seen)
-    plan = plan_of(shown, prompts, costs, memory_lines)
-    return replace(plan, fork=fork)
+    if rehearsal is None:
+        labels = labels_of(config, lake)
+        rehearsal = rehearse(config, prompts, costs_in(lake, config), labels=labels)
+    rehearsal.require_whole()
+    memory_lines = [] if config.memory == "ignore" else _memory_lines(config, rehearsal.seen)
+    return replace(plan_of(rehearsal, prompts, memory_lines), fork=fork)
 
 
 def dry_plan(job: Job) -> Plan:

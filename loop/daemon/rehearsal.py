@@ -49,6 +49,7 @@ from .logs import Tee
 from .prompt_sample import PromptGroup, PromptSample, sample_prompts
 from .stand_ins import (
     LONGEST_REPLY,
+    CallCost,
     CallCosts,
     Notes,
     RehearsedStage,
@@ -88,7 +89,8 @@ class RehearsalError(RuntimeError):
 class Rehearsal:
     """The work of a run: its stages in order, up to its end; `ends` is why it ends there.
 
-    `seen` is its recipe's behaviour. `failed` is the error of a failed recipe.
+    `seen` is its recipe's behaviour, `costs` are the measured costs of its stages' calls. `failed`
+    is the error of a failed recipe.
     """
 
     config: RunConfig
@@ -97,6 +99,7 @@ class Rehearsal:
     seen: Observed
     ends: str | None
     failed: str | None = None
+    costs: CallCosts = field(default_factory=dict[str, CallCost])
 
     def require_whole(self) -> None:
         """Refuse to plan by the rehearsal of a recipe that failed.
@@ -309,6 +312,7 @@ def _rehearse(
             seen=seen,
             ends=ends,
             failed=failed,
+            costs=costs,
         )
 
 

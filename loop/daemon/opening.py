@@ -92,9 +92,8 @@ def seen_in(job: Job, prompts: Sequence[Prompt]) -> Observed:
     """
     if job.answers is not None:
         return NOTHING_SEEN
-    folder = run_folder(job.lake, job.name)
-    if (folder / JOURNAL).exists():
-        with closing(Reader(folder)) as reader:
+    if job.has_begun:
+        with closing(Reader(job.folder)) as reader:
             stored = reader.meta(SEEN)
         seen = NOTHING_SEEN if stored is None else TypeAdapter(Observed).validate_json(stored)
         if stored is not None and seen.iterations >= job.config.iterations:
@@ -140,7 +139,7 @@ def parts_of(job: Job, seen: Observed) -> RunParts:
         memory = MemoryStages(config=job.config, roles=needed, have=devices())
         models = Models.of(
             job.config,
-            run_folder(job.lake, job.name) / "logs",
+            job.folder / "logs",
             {role.name: (role.model, role.engine) for role in needed},
             training_bytes=memory.training_bytes,
             keeps_activations=memory.keeps_activations,
@@ -198,11 +197,10 @@ def open_job(
         ConfigError: if something configured cannot be used, or the run exists with other settings.
     """
     seen = seen or seen_in(job, prompts)
-    folder, parts = run_folder(job.lake, job.name), parts_of(job, seen)
+    parts = parts_of(job, seen)
     if seen.trains:
-        require_nodes(job.config.training, folder)
-    models = parts.models
-    store = RunWriter(open_journal(folder, job, parts.fingerprint, seen))
+        require_nodes(job.config.training, job.folder)
+    store = RunWriter(open_journal(job, parts.fingerprint, seen))
     try:
         keep_own_files(store, own_files(job.config))
         bring_in(store)
@@ -218,11 +216,11 @@ def open_job(
                 fork=fork,
             )
             with ControlServer(run), closing(run.warm), run.flow:
-                on_open(folder)
+                on_open(job.folder)
                 yield run
     finally:
         with stop.hold_deadline():
-            models.close()
+            parts.models.close()
             store.close()
 
 

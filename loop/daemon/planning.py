@@ -17,7 +17,6 @@ from ...policies.engines.engine import EngineError
 from ...policies.workers.identity import check_folder, is_url
 from ...stores.address import run_argument
 from ...stores.journal_reader import Reader
-from ...stores.lake import run_folder
 from ...stores.records import Prompt
 from ..data.splits import DEV, HELD_OUT, TRAIN, eval_set_of, is_measured_on
 from ..data.text import duration, visible
@@ -223,7 +222,7 @@ def dry_plan(job: Job) -> Plan:
         ConfigError: if the run would be refused, or its recipe fails.
         InputError: if prompts cannot be read.
     """
-    require_forkable(run_folder(job.lake, job.name), job)
+    require_forkable(job)
     prompts = required_prompts(job.config, job.lake)
     rehearsal = dry_rehearsal(job, prompts)
     plan = plan_run(job.config, prompts, job.lake, fork=job.fork, rehearsal=rehearsal)

@@ -8,7 +8,7 @@ and the judges are the same for all.
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from ...configs.describe import settable
@@ -16,8 +16,7 @@ from ...configs.load import ConfigSource, Override, load_config
 from ...configs.own_function import names_function
 from ...configs.recipe_names import short_name
 from ...configs.schema import ConfigError, RunConfig
-from ...stores.journal_reader import JOURNAL
-from ...stores.lake import CHECKPOINTS, REWARD_MODELS, run_folder
+from ...stores.lake import CHECKPOINTS, REWARD_MODELS
 from ..lake.query.model_names import checkpoints
 from ..lake.query.runs import open_run
 from ..recipes import RECIPES, recipe_entry
@@ -102,10 +101,9 @@ def run_suite(suite: Suite, turn: Callable[[Job], None], note: Callable[[str], N
             if recipe in MAKERS:  # They optimise no policy by a reward, and refuse the margin.
                 own |= {"iterations": 1, "prompts.variance.margin": None}
             config, name = suite.load(recipe, "--recipes", own), suite.name(recipe, seed)
-            begun = (run_folder(lake, name) / JOURNAL).exists()
             note(f"{name}: {recipe_entry(recipe).summary}")
-            job = Job(config=config, lake=lake, name=name, fork=None if begun else first)
-            end = work_on(job, turn, note)
+            job = Job(config=config, lake=lake, name=name)
+            end = work_on(job if job.has_begun else replace(job, fork=first), turn, note)
             if not isinstance(end, NothingToTrainOn):
                 names.append(name)
             elif recipe in MAKERS:

@@ -73,13 +73,10 @@ def daemon_of(reader: Reader) -> Daemon:
 
 
 def _state(reader: Reader) -> str:
-    ended = "ended, paused" if reader.meta(PAUSE_KEPT) == "1" else "ended"
-    if not alive(reader.folder):
-        return ended
     try:
         state: State = ask(reader.folder, Command(op="look"))
     except NoDaemonError:
-        return ended
+        return "ended, paused" if reader.meta(PAUSE_KEPT) == "1" else "ended"
     except ControlError:
         return SILENT
     return STOPPING if state.stopping else PAUSED if state.paused else RUNNING

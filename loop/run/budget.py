@@ -236,15 +236,18 @@ class Budget:
     def check_limits(self) -> BudgetReachedError | None:
         """Return the error of the limit of hours or disk that is reached; cheap to call often."""
         limits = self._config().budget
-        if limits.hours is not None:
-            hours = (self._seconds_before + self._elapsed()) / 3600
-            if hours >= limits.hours:
-                return BudgetReachedError(_used_up("hours", hours, limits.hours))
-        if limits.disk_gib is not None:
-            used = self._disk_used()
-            if used >= limits.disk_gib:
-                return BudgetReachedError(_used_up("disk_gib", used, limits.disk_gib))
+        for name, limit, measure in (
+            ("hours", limits.hours, self._hours_used),
+            ("disk_gib", limits.disk_gib, self._disk_used),
+        ):
+            if limit is not None and (used := measure()) >= limit:
+                return BudgetReachedError(
+                    f"budget.{name} is {limit:g}, and {used:.4g} are used up{_raise(name)}"
+                )
         return None
+
+    def _hours_used(self) -> float:
+        return (self._seconds_before + self._elapsed()) / 3600
 
     def _disk_used(self) -> float:
         """Return the size of the run's folder in GiB, measured a moment ago."""
@@ -271,17 +274,9 @@ class Budget:
             ("money", round(spent.money, 4), total.money, limits.money),
         ):
             if limit is not None and needed > limit:
-                return _sentence(name, str(used), limit)
+                spent_text = f"budget.{name} is {limit}, {used} are spent"
+                return f"{spent_text}, and the next request may not fit{_raise(name)}"
         return None
-
-
-def _sentence(name: str, used: str, limit: float) -> str:
-    spent = f"budget.{name} is {limit}, {used} are spent"
-    return f"{spent}, and the next request may not fit{_raise(name)}"
-
-
-def _used_up(name: str, used: float, limit: float) -> str:
-    return f"budget.{name} is {limit:g}, and {used:.4g} are used up{_raise(name)}"
 
 
 def _raise(name: str) -> str:

@@ -30,7 +30,6 @@ from ..data.training_rows import balanced_rows
 from ..run.handles import Rows
 from ..run.iteration import Iteration
 from ..run.run import Verb
-from ..run.served import is_endpoint
 
 BALANCE = Verb("balance")
 FILTER = "balance_length"
@@ -54,7 +53,7 @@ def balance_length(
     width, count = config.pairs.bucket_width, cache(lambda: token_count(initial.location))
     read = (pairs,) if candidates is None else (pairs, candidates)
     params: dict[str, Json] = {"bucket_width": width}
-    if candidates is None or _is_endpoint(it) or _others(it):
+    if candidates is None or initial.is_elsewhere or _others(it):
         # If M_0's engine counted all tokens, the key stays without `counted_by`.
         params["counted_by"] = initial.identity if count() is not about else about.__name__
     work = it.work(BALANCE, params, *read)
@@ -89,13 +88,6 @@ def balance_length(
         return {Pair: as_arrow(balanced), FilterCount: counts}
 
     return it.rows(Pair, f"balance:{pairs.label}", replace(work, reads=reads), make)
-
-
-def _is_endpoint(it: Iteration) -> bool:
-    """Whether M_0 is an endpoint: no tokenizer is available and its counts are not comparable."""
-    initial = it.run.models.initial
-    kind = initial.engine.kind
-    return kind == "openai" or (kind == "auto" and is_endpoint(initial.location))
 
 
 def _others(it: Iteration) -> list[str]:
@@ -137,9 +129,10 @@ def _lengths(
 def _counts(it: Iteration, candidates: Rows[Candidate] | None, chunk: int) -> dict[str, int]:
     """Return the token counts that M_0's engine gave for candidates of a chunk.
 
-    Answers with reasoning are excluded: their count includes the reasoning.
+    Answers with reasoning are excluded: their count includes the reasoning. An endpoint's counts
+    are not comparable.
     """
-    if candidates is None or _is_endpoint(it):
+    if candidates is None or it.run.models.initial.is_elsewhere:
         return {}
     own = (
         (pl.col("completion_tokens") > 0)

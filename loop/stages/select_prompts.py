@@ -32,7 +32,7 @@ from ..run.models import QUALITY as QUALITY_JUDGE
 from ..run.run import Run, Verb, Work
 from ..run.stop import NothingToTrainOn
 from .judging import PENDING, JudgedStage, Posed, judge_client, judge_params
-from .reward import Scoring, reward
+from .reward import reward
 from .sample import sample
 from .unscored import REVIEW
 
@@ -285,15 +285,6 @@ def _require_some(prompts: Sequence[Prompt], settings: str) -> None:
         )
 
 
-def require_reward(it: Iteration, model: RewardModel | None) -> None:
-    """Raise ConfigError without a reward model that could score the answers."""
-    if Scoring(run=it.run, iteration=it.number, model=model).reward_id is None:
-        raise ConfigError(
-            "prompts.variance.margin needs reward.model, as this recipe trains no reward model "
-            "before it"
-        )
-
-
 def filter_variance(it: Iteration, prompts: Prompts, model: RewardModel | None) -> Prompts:
     """The prompts whose answers y_1 .. y_K ~ pi(x) differ in r(x, y), if a margin is set.
 
@@ -305,7 +296,11 @@ def filter_variance(it: Iteration, prompts: Prompts, model: RewardModel | None) 
     config = it.run.config.prompts.variance
     if config.margin is None:
         return prompts
-    require_reward(it, model)
+    if model is None and not it.has_reward:
+        raise ConfigError(
+            "prompts.variance.margin needs reward.model, as this recipe trains no reward model "
+            "before it"
+        )
     answers = sample(it, prompts, n=config.k, label="sample:variance", purpose="variance")
     rewards, margin = reward(it, answers, by=model), config.margin
     fates = [

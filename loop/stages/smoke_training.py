@@ -9,7 +9,6 @@ import shutil
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Literal
 
 import polars as pl
 import pyarrow as pa
@@ -17,7 +16,7 @@ import pyarrow as pa
 from ...configs.load import semantic
 from ...configs.recipes import Grouped
 from ...configs.training import GroupTraining, OnlineSettings
-from ...policies.trainers.job import TURNS, Settings, TrainJob
+from ...policies.trainers.job import ONLINE, TURNS, Method, Settings, TrainJob
 from ...policies.trainers.launch import processes_of, training_gpus
 from ...policies.trainers.step_files import read_answers, write_judged
 from ...policies.trainers.train_model import TrainResult
@@ -56,13 +55,11 @@ from .step_judges import StepJudges
 STEP = Verb("smoke_step")
 ROWS = 2
 """Rows of a step; more if more processes share it."""
-Online = Literal["ppo", "quark", "grpo", "rloo", "online_dpo"]
-Trained = Literal["dpo", "sft", "kto", "reward"] | Online
 Two = tuple[Candidate, Candidate]
 
 
 def try_trainings(
-    it: Iteration, answers: Rows[Candidate], methods: Sequence[Trained], name: str
+    it: Iteration, answers: Rows[Candidate], methods: Sequence[Method], name: str
 ) -> bool:
     """Make one step by each method, unless that is done; return False if that is impossible.
 
@@ -79,7 +76,7 @@ def try_trainings(
 
 
 def _run_units(
-    it: Iteration, answers: Rows[Candidate], twos: Sequence[Two], method: Trained, name: str
+    it: Iteration, answers: Rows[Candidate], twos: Sequence[Two], method: Method, name: str
 ) -> Planned:
     """Plan and run the step of one method."""
     params: Json = {
@@ -130,7 +127,7 @@ def _train(it: Iteration, job: TrainJob) -> TrainResult:
     return it.run.store.when_there_is_room(lambda: publishing.train(job))
 
 
-def _settings(it: Iteration, method: Trained) -> Settings:
+def _settings(it: Iteration, method: Method) -> Settings:
     """Return a method's settings for one step of as few rows as its processes can share."""
     settings: Settings = getattr(it.run.config.training, method)
     # KTO's answers are mismatched with others of their pass.
@@ -146,15 +143,15 @@ def _settings(it: Iteration, method: Trained) -> Settings:
     return settings.model_copy(update=one)
 
 
-def _processes(it: Iteration, method: Trained) -> int:
+def _processes(it: Iteration, method: Method) -> int:
     """Return the number of processes of a method's training in the run itself."""
     training = it.run.config.training
     return processes_of(training, getattr(training, method), len(training_gpus(training)))
 
 
-def _job(it: Iteration, method: Trained, twos: Sequence[Two], work: Path) -> TrainJob:
+def _job(it: Iteration, method: Method, twos: Sequence[Two], work: Path) -> TrainJob:
     """Return the training of a step."""
-    if method not in ("dpo", "sft", "kto", "reward"):
+    if method in ONLINE:
         return _online(it, method, twos, work)
     run, settings = it.run, _settings(it, method)
     start = run.models.initial if method == "reward" else it.policy
@@ -177,7 +174,7 @@ def _job(it: Iteration, method: Trained, twos: Sequence[Two], work: Path) -> Tra
     )
 
 
-def _online(it: Iteration, method: Online, twos: Sequence[Two], work: Path) -> TrainJob:
+def _online(it: Iteration, method: Method, twos: Sequence[Two], work: Path) -> TrainJob:
     """Return the training of a step on sampled answers, against the run's reward model.
 
     If the run will train a reward model, the smoke test's step of that training is used.
@@ -194,7 +191,7 @@ def _online(it: Iteration, method: Online, twos: Sequence[Two], work: Path) -> T
     return job
 
 
-def _rows(method: Trained, twos: Sequence[Two], it: Iteration) -> pa.Table:
+def _rows(method: Method, twos: Sequence[Two], it: Iteration) -> pa.Table:
     """Return rows as a method trains on them."""
     first, second = (
         add_empty_ratings(rows_frame(Candidate, side)) for side in zip(*twos, strict=True)

@@ -300,10 +300,8 @@ def ask(folder: Path, command: Command) -> State:
         ControlError: if the daemon does not answer in time.
     """
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as client:
-        client.settimeout(ANSWER_S)
         try:
-            with _at(folder) as address:
-                client.connect(address)
+            _connect(client, folder)
         except (FileNotFoundError, ConnectionRefusedError) as error:
             raise NoDaemonError(
                 f"no daemon works on run {folder.name} on this machine; "
@@ -330,15 +328,19 @@ def ask(folder: Path, command: Command) -> State:
 def alive(folder: Path) -> bool:
     """Whether a process of this machine works on the run: the kernel answers, even if it hangs."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as client:
-        client.settimeout(ANSWER_S)
         try:
-            with _at(folder) as address:
-                client.connect(address)
+            _connect(client, folder)
         except (FileNotFoundError, ConnectionRefusedError):
             return False
         except OSError:
             return True
     return True
+
+
+def _connect(client: socket.socket, folder: Path) -> None:
+    client.settimeout(ANSWER_S)
+    with _at(folder) as address:
+        client.connect(address)
 
 
 def _listen(folder: Path) -> socket.socket:

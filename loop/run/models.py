@@ -11,7 +11,6 @@ the models of a pool. `loaded_models.turn` decides which model gives way on the 
 import logging
 import threading
 from collections.abc import Callable, Collection, Mapping
-from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import cast
@@ -159,7 +158,7 @@ class Models:
         Raises:
             EngineError: with the reason.
         """
-        if engine_kind(self.initial.location, self.initial.engine) in ("vllm", "transformers"):
+        if _runs_here(self.initial):
             refuse_quantised(Path(self.initial.location))
 
     @property
@@ -209,7 +208,8 @@ class Models:
             StaleWeightsError: if it does not run the published weights.
         """
         name = served.engine_name
-        with self._lock_of(served):
+        # A model without devices waits for no other.
+        with self._lock if _runs_here(served) else self._lock_elsewhere:
             engine = served.engine
             allocation = self._allocation(
                 name, engine, lambda: self.inventory.engine(name, served.location, engine)
@@ -268,10 +268,6 @@ class Models:
     def close(self) -> None:
         """Close every model, also while another thread waits for one of them."""
         self._loaded.close_all()
-
-    def _lock_of(self, served: Served) -> AbstractContextManager[object]:
-        """Return the lock to load a model; a model without devices waits for no other."""
-        return self._lock if _runs_here(served) else self._lock_elsewhere
 
     def _allocation(
         self, name: str, part: EngineConfig | RewardConfig, found: Callable[[], Allocation]

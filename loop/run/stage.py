@@ -319,14 +319,11 @@ class Stage:
         for unit in self.pending:
             self.flow.admit()
             if self.waits(unit):
-                self._await(unit)
+                with self.rest():
+                    while self.waits(unit):
+                        self.flow.wait()
+                        self.flow.admit()
             yield unit
-
-    def _await(self, unit: Unit) -> None:
-        with self.rest():
-            while self.waits(unit):
-                self.flow.wait()
-                self.flow.admit()
 
 
 class WallTime:

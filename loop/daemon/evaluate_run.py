@@ -62,11 +62,10 @@ def evaluate_run(
     measured = _measure(lake, name, policy, files, reporter) if files else ()
     step = None if policy is None else policy.at_step
     measure = pl.col("benchmark").is_in(measured) if files else measured_on(HELD_OUT, step)
-    reader = open_run(lake, name)
-    frame = reader.scan("evaluations").filter(measure).collect()
-    reader.close()
-    found = [Evaluation(**row) for row in frame.to_dicts()]
-    return [e for e in found if policy is None or e.iteration == policy.iteration]
+    if policy is not None:
+        measure &= pl.col("iteration") == policy.iteration
+    with closing(open_run(lake, name)) as run:
+        return frame_rows(Evaluation, run.scan("evaluations").filter(measure).collect())
 
 
 def files_of(places: Iterable[str]) -> dict[str, Path]:
@@ -95,21 +94,18 @@ def _measure(
     reporter: Reporter,
 ) -> list[str]:
     """Measure a checkpoint on each file, and return their benchmarks."""
-    reader = open_run(lake, name)
-    require_loop(reader.journal)
-    require_own_files(reader.journal)
-    config = stored_config(json.loads(reader.journal.meta("config") or "{}"), (), os.environ)
-    asked_of = policy or model_of(reader, LATEST)
-    own = frame_rows(Prompt, reader.scan("prompts").collect())
-    reader.close()
-    sets: dict[str, list[Prompt]] = {}
+    with closing(open_run(lake, name)) as reader:
+        require_loop(reader.journal)
+        require_own_files(reader.journal)
+        config = stored_config(json.loads(reader.journal.meta("config") or "{}"), (), os.environ)
+        asked_of = policy or model_of(reader, LATEST)
+        own = frame_rows(Prompt, reader.scan("prompts").collect())
+    sets, every = dict[str, list[Prompt]](), list[Prompt]()
     for called, path in files.items():
-        taken = [*own, *(prompt for prompts in sets.values() for prompt in prompts)]
-        prompts = _read(config, path, taken)
+        prompts = _read(config, path, [*own, *every])
         sets[side_eval_name(called, content_key(prompts))] = prompts
-    job = Job(config=config, lake=lake, name=name)
-    every = [prompt for prompts in sets.values() for prompt in prompts]
-    step = asked_of.at_step
+        every += prompts
+    job, step = Job(config=config, lake=lake, name=name), asked_of.at_step
     with open_job(job, every, reporter, StopSignal()) as run:
         it = iteration(run, asked_of.iteration, asked_of)
         for benchmark, prompts in sets.items():

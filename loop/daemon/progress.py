@@ -29,6 +29,8 @@ ROLE_OF: Mapping[str, str] = {
     **dict.fromkeys(("train", "train_reward", "step", *ONLINE), "training"),
 }
 """The role that works in a stage, by its name or the first word of that; else lpfloop itself."""
+COUNTS = ("rows", "unscored", "retries", "failed", "calls", "prompt_tokens", "tokens")
+"""The sums of a stage's units that are shown."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -108,9 +110,8 @@ def _gone(begun: Mapping[tuple[int, str], float], state: StageState) -> float:
 def _progress(state: StageState, more: float) -> Progress:
     """Sum up a stage, with `more` seconds of work that the journal does not have yet."""
     seconds = state.seconds + (more if state.done < state.planned else 0.0)
-    totals = {name: int(value) for name, value in state.totals.items()}
-    tokens = totals.get("tokens", 0)
-    pending = state.planned - state.done
+    counts = {name: int(state.totals.get(name, 0)) for name in COUNTS}
+    tokens, pending = counts["tokens"], state.planned - state.done
     known = state.done > 0 and seconds > 0
     return Progress(
         iteration=state.iteration,
@@ -118,16 +119,11 @@ def _progress(state: StageState, more: float) -> Progress:
         planned=state.planned,
         done=state.done,
         pending=pending,
-        rows=totals.get("rows", 0),
-        unscored=totals.get("unscored", 0),
-        retries=totals.get("retries", 0),
-        failed=totals.get("failed", 0),
-        calls=totals.get("calls", 0),
-        prompt_tokens=totals.get("prompt_tokens", 0),
-        tokens=tokens,
+        **counts,
         seconds=round(seconds, 3),
         rate=round(tokens / seconds, 1) if tokens and seconds > 0 else None,
         eta_s=round(pending * seconds / state.done, 1) if known else None if pending else 0.0,
+        training=None,
     )
 
 

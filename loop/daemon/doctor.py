@@ -40,7 +40,7 @@ from . import machine_check as machine
 from .job import Job, require_same_run
 from .loop import required_prompts
 from .machine_check import GIB, in_ray
-from .memory_check import memory_of
+from .memory_check import MemoryStages
 from .opening import parts_of, seen_in
 
 Status = Literal["ok", "note", "missing"]
@@ -315,7 +315,7 @@ def _cluster(config: RunConfig, roles: Sequence[NeededRole]) -> Iterator[Finding
 def _memory(config: RunConfig, roles: Sequence[NeededRole]) -> Iterator[Finding]:
     """Compute whether each stage fits into its device."""
     try:
-        stages = memory_of(config, roles=roles)
+        stages = MemoryStages(config=config, roles=roles).advised()
     except (ConfigError, EngineError):
         return  # Another finding tells it.
     for stage in stages:

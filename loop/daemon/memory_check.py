@@ -121,30 +121,6 @@ def gib(size: int) -> str:
     return f"{size / GIB:.3g}"
 
 
-def memory_of(
-    config: RunConfig,
-    *,
-    roles: Sequence[NeededRole],
-    have: Devices | None = None,
-    shapes: Shapes = shape_of,
-) -> tuple[StageMemory, ...]:
-    """Return each stage's need of device memory, with advice if that may be too much.
-
-    `roles` are the models that the run calls; `have` are the devices, by default this machine's;
-    `shapes` returns the sizes of a model's folder.
-
-    Raises:
-        ConfigError: if the recipe, or a pool, cannot be used.
-        EngineError: when nothing installed can run a model.
-    """
-    machine = have or devices()
-    stages = MemoryStages(config=config, roles=roles, have=machine, shapes=cache(shapes))
-    return tuple(
-        replace(stage, advice=_advice(stage, config, machine)) if stage.is_tight else stage
-        for stage in stages.every()
-    )
-
-
 def require_memory(config: RunConfig, roles: Sequence[NeededRole], *, trains: bool = True) -> None:
     """Refuse a run one of whose stages cannot fit, unless the setting `memory` allows it.
 
@@ -157,7 +133,7 @@ def require_memory(config: RunConfig, roles: Sequence[NeededRole], *, trains: bo
         return
     planned = config if trains else config.model_copy(update={"iterations": 0})
     try:
-        stages = memory_of(planned, roles=roles)
+        stages = MemoryStages(config=planned, roles=roles).advised()
     except EngineError as error:
         raise ConfigError(str(error)) from error
     impossible = [
@@ -175,11 +151,14 @@ def require_memory(config: RunConfig, roles: Sequence[NeededRole], *, trains: bo
 
 @dataclass(frozen=True, kw_only=True)
 class MemoryStages:
-    """The stages of a run that asks `roles`; `shapes` returns the sizes of a model's folder."""
+    """The stages of a run that asks `roles`, on the devices that the trainer and models `have`.
+
+    `shapes` returns the sizes of a model's folder.
+    """
 
     config: RunConfig
     roles: Sequence[NeededRole]
-    have: Devices
+    have: Devices = field(default_factory=devices)
     shapes: Shapes = field(default_factory=lambda: cache(shape_of))
 
     @property
@@ -192,6 +171,19 @@ class MemoryStages:
     def keeps_activations(self) -> frozenset[Method]:
         """The trainings that fit without recomputing activations."""
         return frozenset(method for method in self.methods if not self.recomputes(method))
+
+    def advised(self) -> tuple[StageMemory, ...]:
+        """Return the stages, with advice for those that may not fit.
+
+        Raises:
+            EngineError: when nothing installed can run a model.
+        """
+        return tuple(
+            replace(stage, advice=_advice(stage, self.config, self.have))
+            if stage.is_tight
+            else stage
+            for stage in self.every()
+        )
 
     def every(self) -> Iterator[StageMemory]:
         """Yield the stages; one whose model has unknown sizes has the reason instead of terms."""

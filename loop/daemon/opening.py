@@ -39,7 +39,7 @@ from ..stages.unscored import to_retry
 from .control import ControlServer
 from .iterations import deciding
 from .job import SEEN, Job, fingerprint_of, keep_own_files, open_journal, own_digests, own_files
-from .machine_check import devices, require_fit, require_layers, require_places
+from .machine_check import require_fit, require_layers, require_places
 from .memory_check import MemoryStages, require_memory
 from .rehearsal import Rehearsal, rehearse
 from .stand_ins import LONGEST_REPLY, costs_in
@@ -136,7 +136,7 @@ def parts_of(job: Job, seen: Observed) -> RunParts:
     verifying = own_verifier(job.config.critic.verifier)
     critic = FeedbackCritic.from_config(job.config.critic)
     try:
-        memory = MemoryStages(config=job.config, roles=needed, have=devices())
+        memory = MemoryStages(config=job.config, roles=needed)
         models = Models.of(
             job.config,
             job.folder / "logs",

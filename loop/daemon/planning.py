@@ -27,7 +27,7 @@ from ..run.run import Observed, Run
 from ..stages.people_labels import labels_of
 from .job import Job, require_forkable
 from .loop import required_prompts
-from .memory_check import gib, memory_of
+from .memory_check import MemoryStages, StageMemory, gib
 from .opening import rehearse_job, required_roles
 from .plan import Plan, plan_of
 from .rehearsal import Rehearsal, RehearsalError, rehearse
@@ -299,10 +299,14 @@ def announce_plan(run: Run, prompts: Sequence[Prompt], rehearsal: Rehearsal | No
 
 def _warn_of_memory(run: Run) -> None:
     """Warn of each stage that may not fit into its device."""
-    for stage in memory_of(run.config, roles=needed_roles(run.config, run.seen)):
+    for stage in _memory_of(run.config, run.seen):
         if stage.is_tight:
             text = f"{stage.stage}: {stage.verdict}: {stage.as_text()}"
             run.reporter.note(text, "warning", code="W-MEMORY", stage=stage.stage)
+
+
+def _memory_of(config: RunConfig, seen: Observed) -> tuple[StageMemory, ...]:
+    return MemoryStages(config=config, roles=needed_roles(config, seen)).advised()
 
 
 def kept_plan(journal: Reader) -> Plan | None:
@@ -314,7 +318,7 @@ def kept_plan(journal: Reader) -> Plan | None:
 def _memory_lines(config: RunConfig, seen: Observed) -> list[str]:
     """Return a line of at most 78 columns for each stage, and remedies if it may not fit."""
     columns, lines = 78, list[str]()
-    for stage in memory_of(config, roles=needed_roles(config, seen)):
+    for stage in _memory_of(config, seen):
         if stage.unknown:
             lines.append(f"{stage.stage}: {stage.unknown}"[:columns])
             continue

@@ -8,7 +8,7 @@ from models import GLM_4_9B, LLAMA_7B, LLAMA_13B
 from lpfloop.configs.load import load_config
 from lpfloop.configs.schema import RunConfig
 from lpfloop.loop.daemon.machine_check import Devices
-from lpfloop.loop.daemon.memory_check import StageMemory, memory_of
+from lpfloop.loop.daemon.memory_check import MemoryStages, StageMemory
 from lpfloop.loop.recipes.roles import needed_roles
 from lpfloop.loop.run.run import Observed
 from lpfloop.policies.memory.shapes import ModelShape, UnknownShapeError, shape_of_config
@@ -46,7 +46,8 @@ def config(*settings: str, recipe: str = "rlrf", model: str = "7b") -> RunConfig
 def arithmetic(settings: RunConfig, have: Devices) -> tuple[StageMemory, ...]:
     method: Method = TRAINED[settings.recipe.name]
     seen = Observed(uses={"critic": ("critique",), "reward": ("reward",)}, trainings=(method,))
-    return memory_of(settings, roles=needed_roles(settings, seen), have=have, shapes=shapes)
+    roles = needed_roles(settings, seen)
+    return MemoryStages(config=settings, roles=roles, have=have, shapes=shapes).advised()
 
 
 def stage(found: tuple[StageMemory, ...], name: str) -> StageMemory:

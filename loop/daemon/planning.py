@@ -293,13 +293,7 @@ def announce_plan(run: Run, prompts: Sequence[Prompt], rehearsal: Rehearsal | No
         run.reporter.note(line)
     own = run_argument(run.store.folder)
     run.reporter.note(f"  Ctrl-C stops cleanly: `lpfloop resume {own}` continues")
-    if run.config.memory != "ignore":
-        _warn_of_memory(run)
-
-
-def _warn_of_memory(run: Run) -> None:
-    """Warn of each stage that may not fit into its device."""
-    for stage in _memory_of(run.config, run.seen):
+    for stage in _memory_of(run.config, run.seen) if run.config.memory != "ignore" else ():
         if stage.is_tight:
             text = f"{stage.stage}: {stage.verdict}: {stage.as_text()}"
             run.reporter.note(text, "warning", code="W-MEMORY", stage=stage.stage)

@@ -65,10 +65,19 @@ def progress(reader: Reader, *, running: bool) -> list[Progress]:
 
     `running`: a process works on the run, so that the time of its present stages counts, too.
     """
-    begun = _present(reader) if running else {}
-    stages = [_progress(state, _gone(begun, state)) for state in reader.stages()]
-    pace = _training(reader.folder) if running else None
-    return [_with_training(stage, pace) if stage.pending else stage for stage in stages]
+    begun, pace, found = dict[tuple[int, str], float](), None, list[Progress]()
+    if running:
+        events = cast("list[dict[str, Any]]", reader.events(STAGE, after=START))
+        begun = {(event["iteration"], event["stage"]): float(event["at"]) for event in events}
+        pace = _training(reader.folder)
+    now = time.time()
+    for state in reader.stages():
+        at = begun.get((state.iteration, state.stage), now)
+        stage = _progress(state, max(now - at, 0.0))
+        if pace is not None and stage.pending and stage.stage in TRAININGS:
+            stage = replace(stage, training=pace, eta_s=pace.eta_s)
+        found.append(stage)
+    return found
 
 
 def _training(folder: Path) -> TrainingPace | None:
@@ -80,31 +89,12 @@ def _training(folder: Path) -> TrainingPace | None:
     return None
 
 
-def _with_training(stage: Progress, pace: TrainingPace | None) -> Progress:
-    """Return a stage with the progress of its training, if it is a training's."""
-    if pace is None or stage.stage not in TRAININGS:
-        return stage
-    return replace(stage, training=pace, eta_s=pace.eta_s)
-
-
 def wall_seconds(reader: Reader, stages: Sequence[Progress]) -> float:
     """Return the time in which at least one of a run's stages was under way."""
     # A process that works on the run may have planned another stage since `stages` were read.
     kept = {(state.iteration, state.stage): state.seconds for state in reader.stages()}
     begun = (s.seconds - kept.get((s.iteration, s.stage), s.seconds) for s in stages)
     return reader.seconds() + max(0.0, *begun, 0.0)
-
-
-def _present(reader: Reader) -> dict[tuple[int, str], float]:
-    """Return when the present process started each of its stages, some of them parallel."""
-    events = cast("list[dict[str, Any]]", reader.events(STAGE, after=START))
-    return {(event["iteration"], event["stage"]): float(event["at"]) for event in events}
-
-
-def _gone(begun: Mapping[tuple[int, str], float], state: StageState) -> float:
-    """Return the seconds since the present process started a stage, 0 if it did not."""
-    at = begun.get((state.iteration, state.stage))
-    return 0.0 if at is None else max(time.time() - at, 0.0)
 
 
 def _progress(state: StageState, more: float) -> Progress:

@@ -119,7 +119,8 @@ def sample_prompts(
 ) -> PromptSample:
     """Return a sample of a run's prompts, the same each time; the recipe uses these parts."""
     train = order_prompts(prompts, "train", config.seed)
-    fates = _fates(config, train, prompts)
+    rules = Rules.from_config(config.prompts.rules)
+    fates = rules.fates(train, prompts) if rules.on else [KEPT] * len(train)
     kept = [prompt for prompt, fate in zip(train, fates, strict=True) if keeps(fate)]
     share = Suitable(prompts=kept).share(1, config.prompts.per_iteration) if kept else []
     sizes = laid_out(config.prompts.parts, used)
@@ -176,9 +177,3 @@ def spread(prompts: Sequence[Prompt], count: int) -> list[Prompt]:
 
 def _kind(prompt: Prompt) -> tuple[str, int]:
     return prompt.task, sum(len(message.content) for message in prompt.messages)
-
-
-def _fates(config: RunConfig, train: Sequence[Prompt], prompts: Sequence[Prompt]) -> Sequence[str]:
-    """Return the rules' decision on each prompt to train on."""
-    rules = Rules.from_config(config.prompts.rules)
-    return rules.fates(train, prompts) if rules.on else [KEPT] * len(train)

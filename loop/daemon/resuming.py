@@ -135,7 +135,10 @@ def takeover(lake: Path, name: str | None, *, force: bool = False) -> tuple[str,
     """
     taken_over = take_over(lake, name, force=force)
     with closing(RunReader(taken_over.folder)) as reader:
-        return taken_over.folder.name, (*_found_lines(taken_over), *_future(reader))
+        imported = reader.journal.meta(IMPORTED) is not None
+        ended = ["its rows were imported: there is no loop to continue"]
+        future = ended if imported else outlook(reader, configuration(reader))
+        return taken_over.folder.name, (*_found_lines(taken_over), *future)
 
 
 def _found_lines(taken_over: TakenOverRun) -> Iterator[str]:
@@ -153,11 +156,3 @@ def _found_lines(taken_over: TakenOverRun) -> Iterator[str]:
     if taken_over.missing:
         units = len({damage.unit for damage in taken_over.missing})
         yield f"{units:,} units are pending again, as their objects are not in the bucket"
-
-
-def _future(reader: RunReader) -> Iterator[str]:
-    """Yield lines on the work of `lpfloop resume`."""
-    if reader.journal.meta(IMPORTED) is not None:
-        yield "its rows were imported: there is no loop to continue"
-        return
-    yield from outlook(reader, configuration(reader))

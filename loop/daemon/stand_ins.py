@@ -406,9 +406,10 @@ class StandInTrainer:
         **_: object,
     ) -> TrainResult:
         """Record the job and its samples, have them judged, and return a placeholder model."""
-        self.notes.now.row = _first(job)
-        rows = rows_of(job).select(pl.len()).collect().item()
-        self.notes.now.job, self.notes.now.rows = job, rows
+        now, frame = self.notes.now, rows_of(job)
+        rows = frame.select(pl.len()).collect().item()
+        now.job, now.rows = job, rows
+        now.row = next(frame.head(1).collect().iter_rows(named=True), None)
         steps = _steps(job, rows, on_progress)
         samples = job.online is not None and job.method == self.notes.now.stage
         answers = self._sampled(job) if samples else []
@@ -443,11 +444,6 @@ class StandInTrainer:
 def rows_of(job: TrainJob) -> pl.LazyFrame:
     """Return the rows of a job, which this process has just written."""
     return pl.concat(pl.scan_parquet(path) for path in job.data)
-
-
-def _first(job: TrainJob) -> Mapping[str, Any] | None:
-    """Return the first row that a job trains on."""
-    return next(rows_of(job).head(1).collect().iter_rows(named=True), None)
 
 
 def _steps(job: TrainJob, rows: int, on_progress: Callable[[TrainerProgress], None] | None) -> int:

@@ -14,7 +14,6 @@ from pathlib import Path
 from ...configs.load import Override, stored_config
 from ...configs.schema import ConfigError
 from ...stores.address import run_argument
-from ...stores.journal_reader import Reader
 from ...stores.lake import RunReader
 from ..lake.imports import IMPORTED, require_loop
 from ..lake.query.runs import open_run
@@ -97,7 +96,8 @@ def _from_loop(run: RunReader, lake: Path, request: TrainingRequest) -> Job:
             f"derived {own}` lists them, `lpfloop rebuild-pairs {own} --rule RULE` makes one)"
         )
     _refuse_foreign(name, options)
-    config = stored_config(_stored_settings(run.journal), options.overrides, os.environ)
+    stored: dict[str, object] = json.loads(run.journal.meta("config") or "{}")
+    config = stored_config(stored, options.overrides, os.environ)
     given = given_by(run, request.derived, request.iteration, config, reward=request.reward)
     config = config.model_copy(update={"iterations": given.iteration})
     child = request.name or _child_name(name, request)
@@ -122,8 +122,3 @@ def _refuse_foreign(name: str, options: RunOptions) -> None:
             raise ConfigError(
                 f"{option}: run {name} has its own, with which the new run begins; leave it out"
             )
-
-
-def _stored_settings(journal: Reader) -> dict[str, object]:
-    found: dict[str, object] = json.loads(journal.meta("config") or "{}")
-    return found

@@ -341,7 +341,9 @@ class Models:
             return
         engine = self._loaded.get(old)
         rows = () if served.canary is None else read_canary(served.canary)
-        if isinstance(engine, HostedModel) and rows and self._is_like(before, served):
+        # The GPUs of other machines are unknown; the check assumes that they have some.
+        on_gpu = bool(self.inventory.cards) or before.engine.place != "local"
+        if isinstance(engine, HostedModel) and rows and is_like(before, served, on_gpu=on_gpu):
 
             def reload() -> None:
                 engine.reload(Path(served.location))
@@ -354,11 +356,6 @@ class Models:
             return
         with self._changing:
             self._policies.pop(old, None)
-
-    def _is_like(self, before: Served, served: Served) -> bool:
-        # The GPUs of other machines are unknown; the check assumes that they have some.
-        on_gpu = bool(self.inventory.cards) or before.engine.place != "local"
-        return is_like(before, served, on_gpu=on_gpu)
 
     def _predecessor(self, served: Served) -> tuple[str, Served | None]:
         """Return the engine that can take over and its policy, preferably with the same settings.

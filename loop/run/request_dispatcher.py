@@ -192,7 +192,6 @@ class RequestDispatcher(Source[Any], Generic[Q]):
         cost = self._client.actual_cost(flight.requests, answers, again=flight.again)
         self._client.note_failures(answers)
         self._warnings.note(self._client.remarks(answers))
-        names = [self._client.name(request) for request in flight.requests]
         again = [
             place
             for at, answer in zip(flight.places, answers, strict=True)
@@ -202,7 +201,11 @@ class RequestDispatcher(Source[Any], Generic[Q]):
         opened.slices -= 1
         whole = not again and not opened.slices
         if not whole or self._stage.commits_later:
-            self._keep(flight, cost, self._client.serialize(names, answers))
+            names = [self._client.name(request) for request in flight.requests]
+            replies = self._client.serialize(names, answers)
+            if replies is not None:
+                spent = cost_of(cost, judge=self._client.judge)
+                self._budget.keep(opened.unit.key, key, spent, replies)
         if whole:
             self._commit(opened)
         else:
@@ -342,11 +345,6 @@ class RequestDispatcher(Source[Any], Generic[Q]):
         self._budget.reserve(going.of.unit.key, most, slice_=going.key)
         self._away[going.key] = going
         return self._client.batch(going.key, going.requests, again=going.again)
-
-    def _keep(self, flight: _Slice[Q], cost: UnitStats, replies: str | None) -> None:
-        if replies is not None:
-            spent = cost_of(cost, judge=self._client.judge)
-            self._budget.keep(flight.of.unit.key, flight.key, spent, replies)
 
     def _commit(self, opened: _OpenUnit[Q]) -> None:
         questions = [opened.questions[place] for place in sorted(opened.questions)]

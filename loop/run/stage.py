@@ -220,13 +220,11 @@ class StageScheduler:
         self.raise_error()
 
     def _until(self, reached: Callable[[], bool]) -> None:
-        while not self._wait_turn(reached):
+        while True:
+            with self.changed:
+                if reached() or (self.changed.wait(TURN_S) and reached()):
+                    return
             self.check()
-
-    def _wait_turn(self, reached: Callable[[], bool]) -> bool:
-        """Wait for a moment, unless `reached` holds already; return whether it holds."""
-        with self.changed:
-            return reached() or (self.changed.wait(TURN_S) and reached())
 
     def _run(self, stage: Ongoing, body: Callable[[], None]) -> None:
         self._thread.runs_stage = True

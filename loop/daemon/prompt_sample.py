@@ -139,7 +139,7 @@ def sample_prompts(
         parts_of=parts_of,
         chunk=config.prompts.chunk if whole else min(config.prompts.chunk, size // CHUNKS),
         train=len(train),
-        left_out=Counter(fate for fate in fates if not keeps(fate)),
+        left_out=dict(Counter(fate for fate in fates if not keeps(fate))),
     )
 
 

@@ -120,6 +120,13 @@ def test_answers_of_initial_are_planned_once(tmp_path: Path, prompts: list[Promp
     assert any(stage.startswith("compare:") for _, stage in places)
 
 
+def test_prompts_that_a_rule_refuses(tmp_path: Path, prompts: list[Prompt]) -> None:
+    plan = plan_run(config_of("rlrf", "prompts.rules.max_chars=60"), prompts, tmp_path)
+    left_out = json.loads(json.dumps(plan.as_json()))["left_out"]
+    assert left_out == plan.left_out
+    assert sum(left_out.values()) > 0
+
+
 def test_each_iteration_of_a_schedule(tmp_path: Path, prompts: list[Prompt]) -> None:
     for train, supervised in [
         ("dpo", set[int]()),

@@ -231,8 +231,5 @@ def _open_parent(job: Job, store: RunWriter) -> Generator[Fork | None]:
     if parent is None or not (run_folder(job.lake, parent) / JOURNAL).exists():
         yield None
         return
-    reader = RunReader(run_folder(job.lake, parent))
-    try:
-        yield Fork(parent=reader)
-    finally:
-        reader.close()
+    with closing(RunReader(run_folder(job.lake, parent))) as reader:
+        yield Fork(reader)

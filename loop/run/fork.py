@@ -7,7 +7,6 @@ the rows that the child would make. Weights are linked, not copied.
 
 import logging
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 
 import polars as pl
 import pyarrow as pa
@@ -16,7 +15,7 @@ from ...stores.durable import link, make_folder
 from ...stores.journal import Done
 from ...stores.journal_reader import Unit
 from ...stores.lake import CANARIES, RunReader, RunWriter, canary_sha256, remember_canary
-from ...stores.objects import Objects, objects_of
+from ...stores.objects import objects_of
 from ...stores.sealed import DamagedError
 from ...stores.stage_files import MODELS, UnitRows, read_trained
 from ...stores.verified import encode_tables
@@ -26,17 +25,13 @@ AT_ONCE = 64
 logger = logging.getLogger("lpfloop.loop")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Fork:
     """The parent of a run."""
 
-    parent: RunReader
-    _units: UnitRows = field(init=False)
-    _objects: Objects = field(init=False)
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "_units", UnitRows(self.parent.journal))
-        object.__setattr__(self, "_objects", objects_of(self.parent.folder))
+    def __init__(self, parent: RunReader) -> None:
+        self.parent = parent
+        self._units = UnitRows(parent.journal)
+        self._objects = objects_of(parent.folder)
 
     def reuse(self, store: RunWriter, pending: Sequence[Unit]) -> list[Unit]:
         """Commit the pending units that the parent has finished; return the others.

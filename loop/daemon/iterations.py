@@ -30,7 +30,7 @@ from ..evaluation.probe import probe
 from ..evaluation.step_eval_sets import chosen_policy
 from ..lake.query.figures import deciding_of, shown_split
 from ..lake.query.format_figures import BRIEF_SPLITS, figure_label, format_difference, format_value
-from ..lake.query.model_figures import RunResults, run_results
+from ..lake.query.model_figures import run_results
 from ..lake.query.run_verdicts import verdicts_of
 from ..lake.search.prompt_overlap import note_overlap
 from ..recipes import recipe_entry
@@ -284,7 +284,11 @@ def _report(run: Run, iteration: int, course: CheckpointHistory) -> None:
     label += format_value(figure, own.value)
     if own.change is not None and iteration != own.against:
         label += f", {format_difference(figure, own.change)} since M_{own.against}"
-    tasks = _tasks(results, figure, iteration)
+    tasks = {
+        row.name: row.value
+        for row in results.rows
+        if (row.scope, row.figure, row.iteration) == ("task", figure, iteration)
+    }
     if 1 < len(tasks) <= MOST_TASKS:
         each = (f"{name} {format_value(figure, value)}" for name, value in tasks.items())
         label += f" ({', '.join(each)})"
@@ -306,14 +310,6 @@ def _report(run: Run, iteration: int, course: CheckpointHistory) -> None:
         dev={row.against: row.difference for row in dev},
         tasks=tasks,
     )
-
-
-def _tasks(results: RunResults, figure: str, iteration: int) -> dict[str, float]:
-    return {
-        row.name: row.value
-        for row in results.rows
-        if (row.scope, row.figure, row.iteration) == ("task", figure, iteration)
-    }
 
 
 def _decision(dev: list[PolicyVerdict], *, accepted: bool | None) -> str:

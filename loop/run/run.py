@@ -370,22 +370,19 @@ class Run:
 
     def _end(self, planned: Planned, time_: StageTime | None) -> None:
         """Wait until the finished units are durable, and record the time."""
+        place = (planned.iteration, planned.stage)
         try:
             self.store.flush()
         finally:
             if time_ is not None:
-                self._note_seconds(planned, *time_.end())
-            self.flow.report(lambda: self.reporter.end(planned.iteration, planned.stage))
-
-    def _note_seconds(self, planned: Planned, seconds: float, twice: float) -> None:
-        def note() -> None:
-            self.store.journal.add_seconds(planned.iteration, planned.stage, seconds, twice=twice)
-
-        if sys.exception() is None:
-            self.store.when_there_is_room(note)
-        else:
-            # On an error, this does not wait for disk space: the stop was requested.
-            if_there_is_room(note)
+                seconds, twice = time_.end()
+                note = partial(self.store.journal.add_seconds, *place, seconds, twice=twice)
+                if sys.exception() is None:
+                    self.store.when_there_is_room(note)
+                else:
+                    # On an error, this does not wait for disk space: the stop was requested.
+                    if_there_is_room(note)
+            self.flow.report(lambda: self.reporter.end(*place))
 
 
 @dataclass(kw_only=True)

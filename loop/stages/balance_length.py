@@ -117,7 +117,8 @@ def _lengths(
 ) -> Iterator[tuple[str, int]]:
     """Yield each pair with |y_w| - |y_l|: by the counts of both answers, else of both texts."""
     tokens = cache(count())
-    texts = (_text(side) for side in ("chosen", "rejected"))
+    content = pl.element().struct.field("content")
+    texts = (pl.col(side).list.eval(content).list.join("\n") for side in ("chosen", "rejected"))
     rows = pairs.select("pair_id", "chosen_id", "rejected_id", *texts)
     for pair_id, chosen_id, rejected_id, chosen, rejected in rows.iter_rows():
         if chosen_id in known and rejected_id in known:
@@ -147,9 +148,3 @@ def _table(it: Iteration, rows: Rows[Pair] | Rows[Candidate], chunk: int) -> pl.
     store = it.run.store
     keys = (stage.key(store.journal, chunk) for stage in rows.stages)
     return pl.concat(as_frame(store.table(rows.row_type, key)) for key in keys)
-
-
-def _text(side: str) -> pl.Expr:
-    """Return the text of an answer of a pair."""
-    content = pl.element().struct.field("content")
-    return pl.col(side).list.eval(content).list.join("\n")

@@ -88,10 +88,13 @@ def test_pause_and_stop_keep_bits(tmp_path, config, monkeypatch):
 
     reached: list[int] = []
 
+    def at_steps() -> list[str]:
+        return [note for note in reporter.notes if " step " in note]
+
     def operate() -> None:
         wait_until(lambda: made(folder) >= 1, timeout_s=LONG_S)
         reached.append(hold(folder, stop.pause))
-        wait_until(lambda: len(reporter.notes) == 1, timeout_s=LONG_S)
+        wait_until(lambda: len(at_steps()) == 1, timeout_s=LONG_S)
         stop.unpause()
         reached.append(hold(folder, stop.request))
 
@@ -105,7 +108,7 @@ def test_pause_and_stop_keep_bits(tmp_path, config, monkeypatch):
     operator.join()
     monkeypatch.delenv("LPFLOOP_FAILPOINT")
     assert reached[1] >= reached[0] + 3
-    first, second = reporter.notes
+    first, second = at_steps()
     assert f"step {made(folder)}" in second
     assert first != second
 

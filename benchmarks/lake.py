@@ -361,7 +361,7 @@ def written(lake: Path, prompts: int) -> Iterator[Figure]:
         met=said["ratio"] >= 0.6,
     )
     yield Figure(
-        what="commit, against rows into a table, then write_table",
+        what="commit, against to_table, write_table",
         value=f"{said['rows_ratio']:.2f} of its rows/s",
         goal="0.9",
         met=said["rows_ratio"] >= 0.9,

@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from typing import Generic, NamedTuple, Self, TypeVar
 
 from ...configs.load import semantic
+from ...configs.recipes import Annotated
 from ...configs.schema import SamplingConfig
 from ...policies.engines.engine import Completion, Request
 from ...stores.journal_reader import Unit
@@ -32,7 +33,7 @@ CUT_IN_THOUGHT = (
 
 CUT_OFF = (
     "{} of {} answers were cut off at max_tokens ({}): no pair or demonstration is made of them; "
-    "raise max_tokens of their sampling, or set pairs.cut_answers=rejected"
+    "raise max_tokens of their sampling"
 )
 MOST_CUT, FEW_ANSWERS = 0.2, 20
 """The share of answers to learn from that may be cut off, and too few answers for a warning."""
@@ -227,8 +228,9 @@ def draw_candidates(
             commit=commit,
         ).run_units()
         answers, message, cut = ends.total(), CUT_IN_THOUGHT, ends["truncated_thinking"]
-        if not cut and _leaves_out_cut(run, kind) and answers >= FEW_ANSWERS:
-            message, cut = CUT_OFF, ends["length"] if ends["length"] > MOST_CUT * answers else 0
+        many = answers >= FEW_ANSWERS and ends["length"] > MOST_CUT * answers
+        if not cut and many and _leaves_out_cut(run, kind):
+            message, cut = CUT_OFF, ends["length"]
         if cut:
             run.reporter.note(
                 message.format(cut, answers, sampling.max_tokens),
@@ -245,6 +247,7 @@ def draw_candidates(
 
 
 def _leaves_out_cut(run: Run, kind: CandidateKind) -> bool:
-    """Whether answers of this kind are learned from, unless they were cut off."""
-    learned = run.config.pairs.cut_answers, run.config.annotation.cut_answers
-    return kind in ("sample", "refinement") and learned == ("left_out", "left_out")
+    """Whether the recipe learns from answers of this kind, but not if they were cut off."""
+    compared = isinstance(run.config.recipe, Annotated)
+    how = (run.config.annotation if compared else run.config.pairs).cut_answers
+    return kind in ("sample", "refinement") and how == "left_out"
